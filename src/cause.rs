@@ -1,0 +1,299 @@
+//! Why an attempt failed: what happened, whose fault it is, and what may be done next.
+
+use std::fmt;
+
+/// What ended an attempt without a good answer. Decided where it happens, never parsed from a
+/// string later; [`Cause::as_str`] is the name in `x-edgeward-attempts`, logs and metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Cause {
+    /// Nobody listens: connection refused, or a missing socket file.
+    Refused,
+    /// The name did not resolve, or there is no route.
+    Unreachable,
+    /// The connection was reset.
+    Reset,
+    /// The connection was closed in the middle of a message, or before one.
+    Closed,
+    /// The TLS handshake failed, certificate included.
+    Tls,
+    /// No connection within `deadlines.connect`.
+    TimeoutConnect,
+    /// No first token within `deadlines.first_token`.
+    TimeoutFirstToken,
+    /// No bytes for `deadlines.between_tokens` after the commit.
+    TimeoutBetweenTokens,
+    /// `deadlines.total` passed before the commit.
+    TimeoutTotal,
+    /// `deadlines.load` passed while a model was loading.
+    TimeoutLoad,
+    /// An HTTP 5xx that nothing more precise is known about.
+    Http5xx,
+    /// The model server ran out of memory, or its runner was killed.
+    Oom,
+    /// The model, or the server, is still loading.
+    Loading,
+    /// Busy: queue full, no slot.
+    Overloaded,
+    /// HTTP 429.
+    RateLimited,
+    /// The target does not have this model.
+    ModelMissing,
+    /// The target refused our key or our right: 401, 403, 402.
+    Unauthorized,
+    /// The prompt does not fit this target's context window.
+    ContextOverflow,
+    /// The target cannot serve this kind of request: 404/405/501 on the path, unsupported input.
+    Unsupported,
+    /// 408, 409, 425 or another status that is the target's own trouble.
+    HttpStatus,
+    /// The model server's process or engine died under the request.
+    Crashed,
+    /// An error inside a 200 that the classifier knows nothing more precise about.
+    ErrorInStream,
+    /// Not HTTP, not the promised content type, not JSON, not the promised framing.
+    Protocol,
+    /// A well-formed end without a token.
+    Empty,
+    /// The stream ended without a terminal event or a finish reason.
+    Truncated,
+    /// The gate's buffer was full before a token was seen.
+    Overflow,
+    /// The client's own mistake: the answer goes back unchanged, nobody else is tried.
+    ClientFault,
+    /// The client went away.
+    ClientGone,
+    /// Cancelled by `DELETE /edgeward/requests/{id}`.
+    Cancelled,
+    /// edgeward is stopping.
+    Draining,
+    /// A limit of edgeward itself: no gate buffer, no room for the answer.
+    NoBuffer,
+    /// A fault in edgeward.
+    Internal,
+}
+
+/// Whose fault a [`Cause`] is; only `Upstream` counts against a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The target's.
+    Upstream,
+    /// The client's.
+    Downstream,
+    /// edgeward's own, or its configuration's.
+    Internal,
+}
+
+impl Cause {
+    /// Every cause, in the order of the enum; for metrics and exhaustive tests.
+    pub const ALL: [Cause; 32] = [
+        Cause::Refused,
+        Cause::Unreachable,
+        Cause::Reset,
+        Cause::Closed,
+        Cause::Tls,
+        Cause::TimeoutConnect,
+        Cause::TimeoutFirstToken,
+        Cause::TimeoutBetweenTokens,
+        Cause::TimeoutTotal,
+        Cause::TimeoutLoad,
+        Cause::Http5xx,
+        Cause::Oom,
+        Cause::Loading,
+        Cause::Overloaded,
+        Cause::RateLimited,
+        Cause::ModelMissing,
+        Cause::Unauthorized,
+        Cause::ContextOverflow,
+        Cause::Unsupported,
+        Cause::HttpStatus,
+        Cause::Crashed,
+        Cause::ErrorInStream,
+        Cause::Protocol,
+        Cause::Empty,
+        Cause::Truncated,
+        Cause::Overflow,
+        Cause::ClientFault,
+        Cause::ClientGone,
+        Cause::Cancelled,
+        Cause::Draining,
+        Cause::NoBuffer,
+        Cause::Internal,
+    ];
+
+    /// The stable name, for headers, logs and metric labels.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Cause::Refused => "refused",
+            Cause::Unreachable => "unreachable",
+            Cause::Reset => "reset",
+            Cause::Closed => "closed",
+            Cause::Tls => "tls",
+            Cause::TimeoutConnect => "timeout_connect",
+            Cause::TimeoutFirstToken => "timeout_first_token",
+            Cause::TimeoutBetweenTokens => "timeout_between_tokens",
+            Cause::TimeoutTotal => "timeout_total",
+            Cause::TimeoutLoad => "timeout_load",
+            Cause::Http5xx => "http_5xx",
+            Cause::Oom => "oom",
+            Cause::Loading => "loading",
+            Cause::Overloaded => "overloaded",
+            Cause::RateLimited => "rate_limited",
+            Cause::ModelMissing => "model_missing",
+            Cause::Unauthorized => "unauthorized",
+            Cause::ContextOverflow => "context_overflow",
+            Cause::Unsupported => "unsupported",
+            Cause::HttpStatus => "http_status",
+            Cause::Crashed => "crashed",
+            Cause::ErrorInStream => "error_in_stream",
+            Cause::Protocol => "protocol",
+            Cause::Empty => "empty",
+            Cause::Truncated => "truncated",
+            Cause::Overflow => "overflow",
+            Cause::ClientFault => "client_fault",
+            Cause::ClientGone => "client_gone",
+            Cause::Cancelled => "cancelled",
+            Cause::Draining => "draining",
+            Cause::NoBuffer => "no_buffer",
+            Cause::Internal => "internal",
+        }
+    }
+
+    /// What happened, in words for a person; completes "`box`: …".
+    #[must_use]
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Cause::Refused => "connection refused, nothing listens there",
+            Cause::Unreachable => "name not found or no route",
+            Cause::Reset => "connection reset",
+            Cause::Closed => "connection closed before the answer was whole",
+            Cause::Tls => "TLS handshake failed",
+            Cause::TimeoutConnect => "no connection in time",
+            Cause::TimeoutFirstToken => "no first token in time",
+            Cause::TimeoutBetweenTokens => "the stream stalled",
+            Cause::TimeoutTotal => "the request's total time passed",
+            Cause::TimeoutLoad => "the model did not load in time",
+            Cause::Http5xx => "server error",
+            Cause::Oom => "out of memory",
+            Cause::Loading => "still loading",
+            Cause::Overloaded => "overloaded",
+            Cause::RateLimited => "rate limited",
+            Cause::ModelMissing => "does not have this model",
+            Cause::Unauthorized => "refused our key",
+            Cause::ContextOverflow => "the prompt exceeds its context window",
+            Cause::Unsupported => "does not support this request",
+            Cause::HttpStatus => "unexpected status",
+            Cause::Crashed => "the model server died",
+            Cause::ErrorInStream => "sent an error instead of an answer",
+            Cause::Protocol => "did not speak the protocol",
+            Cause::Empty => "answered with nothing",
+            Cause::Truncated => "the stream ended without an end",
+            Cause::Overflow => "sent too much before its first token",
+            Cause::ClientFault => "refused the request as invalid",
+            Cause::ClientGone => "the client went away",
+            Cause::Cancelled => "cancelled",
+            Cause::Draining => "edgeward is stopping",
+            Cause::NoBuffer => "no gate buffer was free",
+            Cause::Internal => "internal error in edgeward",
+        }
+    }
+
+    /// Whose fault it is.
+    #[must_use]
+    pub const fn fault(self) -> Fault {
+        match self {
+            Cause::ClientFault | Cause::ClientGone | Cause::Cancelled => Fault::Downstream,
+            Cause::Draining | Cause::NoBuffer | Cause::Internal | Cause::TimeoutTotal => Fault::Internal,
+            Cause::Refused
+            | Cause::Unreachable
+            | Cause::Reset
+            | Cause::Closed
+            | Cause::Tls
+            | Cause::TimeoutConnect
+            | Cause::TimeoutFirstToken
+            | Cause::TimeoutBetweenTokens
+            | Cause::TimeoutLoad
+            | Cause::Http5xx
+            | Cause::Oom
+            | Cause::Loading
+            | Cause::Overloaded
+            | Cause::RateLimited
+            | Cause::ModelMissing
+            | Cause::Unauthorized
+            | Cause::ContextOverflow
+            | Cause::Unsupported
+            | Cause::HttpStatus
+            | Cause::Crashed
+            | Cause::ErrorInStream
+            | Cause::Protocol
+            | Cause::Empty
+            | Cause::Truncated
+            | Cause::Overflow => Fault::Upstream,
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A failed attempt: its cause and, where the target said something, a bounded excerpt of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What happened.
+    pub cause: Cause,
+    /// The target's own words or an I/O error's text, cut to [`crate::limits::ERROR_TEXT_BYTES`],
+    /// control characters removed. May be empty. Never holds a key or a prompt of ours.
+    pub detail: String,
+}
+
+impl Failure {
+    /// A failure with nothing more to say than its cause.
+    #[must_use]
+    pub const fn new(cause: Cause) -> Self {
+        Failure { cause, detail: String::new() }
+    }
+
+    /// A failure with the target's words, bounded and made printable.
+    #[must_use]
+    pub fn with(cause: Cause, detail: &str) -> Self {
+        let mut text = String::new();
+        for c in detail.chars() {
+            if text.len() + c.len_utf8() > crate::limits::ERROR_TEXT_BYTES {
+                break;
+            }
+            text.push(if c.is_control() { ' ' } else { c });
+        }
+        Failure { cause, detail: text }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.cause.in_words())?;
+        if self.detail.is_empty() { Ok(()) } else { write!(f, " ({})", self.detail) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_and_words_are_distinct() {
+        let names: HashSet<_> = Cause::ALL.iter().map(|c| c.as_str()).collect();
+        let words: HashSet<_> = Cause::ALL.iter().map(|c| c.in_words()).collect();
+        assert_eq!(names.len(), Cause::ALL.len());
+        assert_eq!(words.len(), Cause::ALL.len());
+    }
+
+    #[test]
+    fn details_are_bounded_and_printable() {
+        let failure = Failure::with(Cause::Oom, &"a\nb\u{1b}[31m".repeat(200));
+        assert!(failure.detail.len() <= crate::limits::ERROR_TEXT_BYTES);
+        assert!(!failure.detail.chars().any(char::is_control));
+    }
+}

@@ -1,0 +1,77 @@
+//! What one frame of a stream, or one whole answer, says: the neutral facts that the gate and
+//! the relay decide on.
+
+use std::ops::Range;
+
+use crate::cause::Cause;
+
+/// Why a model says that it stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The model's own end, a stop sequence, or a tool call: a whole answer.
+    Stop,
+    /// A token limit.
+    Length,
+    /// A content filter or a refusal: an answer in itself, never a reason to try another provider.
+    Filtered,
+    /// Ollama's `load` / `unload`: nothing was to be generated.
+    Loaded,
+    /// The engine gave up: `error`, `abort`, `insufficient_system_resource`.
+    Failed,
+}
+
+/// Token counts, as far as the server reported them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt: Option<u64>,
+    /// Tokens generated, thinking included.
+    pub completion: Option<u64>,
+}
+
+/// Prompt progress that an engine really reports (llama.cpp's `prompt_progress`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Prompt tokens done.
+    pub processed: u64,
+    /// Prompt tokens in all.
+    pub total: u64,
+}
+
+/// What one frame says. A frame may say several things at once (Ollama's last token with `done`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// It carries content or a tool call.
+    pub content: bool,
+    /// It carries thinking.
+    pub thinking: bool,
+    /// A finish reason.
+    pub finish: Option<Finish>,
+    /// Usage; kept even when the frame carries nothing else.
+    pub usage: Option<Usage>,
+    /// The frame is *only* usage (OpenAI: `"choices":[]` with `usage`): hidden from a client that did not ask.
+    pub usage_only: bool,
+    /// The protocol's end marker: `[DONE]`, `message_stop`, `response.completed`, `done:true`.
+    pub done: bool,
+    /// An error in any shape. The text is for a person; the cause is decided.
+    pub error: Option<ErrorFact>,
+    /// Prompt progress. Frames with it carry nothing for the client.
+    pub progress: Option<Progress>,
+    /// Where, in the bytes that were looked at, the value of the model's name is (quotes included).
+    pub model: Option<Range<usize>>,
+    /// Where an explicit `"usage":null` member's value is, so that it can be cut out.
+    pub usage_null: Option<Range<usize>>,
+    /// Not this protocol at all: not JSON, HTML, a stray line.
+    pub alien: bool,
+    /// The model's name is empty: with `fp_ollama` and the end of the stream, Ollama's swallowed error.
+    pub nameless: bool,
+}
+
+/// An error found inside a 2xx, or in an error body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorFact {
+    /// By the needle table.
+    pub cause: Cause,
+    /// Where its text is in the bytes that were looked at (raw JSON string content, or the whole frame).
+    pub text: Range<usize>,
+}

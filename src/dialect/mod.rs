@@ -1,0 +1,44 @@
+//! What the bytes mean, per protocol: requests, stream frames, whole answers, error texts.
+
+pub mod event;
+
+use crate::wire::Framing;
+
+/// A protocol's way to ask for and to send an answer. One per endpoint that streams or answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// OpenAI `/v1/chat/completions`.
+    OpenaiChat,
+    /// OpenAI `/v1/completions`.
+    OpenaiCompletions,
+    /// OpenAI `/v1/responses`.
+    OpenaiResponses,
+    /// OpenAI `/v1/embeddings`.
+    OpenaiEmbeddings,
+    /// Ollama `/api/chat`.
+    OllamaChat,
+    /// Ollama `/api/generate`.
+    OllamaGenerate,
+    /// Ollama `/api/embed` and `/api/embeddings`.
+    OllamaEmbed,
+    /// Anthropic `/v1/messages`.
+    Anthropic,
+    /// Gemini `:streamGenerateContent`.
+    Gemini,
+}
+
+impl Dialect {
+    /// How this dialect frames a stream.
+    #[must_use]
+    pub const fn framing(self) -> Framing {
+        match self {
+            Dialect::OllamaChat | Dialect::OllamaGenerate | Dialect::OllamaEmbed => Framing::Ndjson,
+            Dialect::OpenaiChat
+            | Dialect::OpenaiCompletions
+            | Dialect::OpenaiResponses
+            | Dialect::OpenaiEmbeddings
+            | Dialect::Anthropic
+            | Dialect::Gemini => Framing::Sse,
+        }
+    }
+}

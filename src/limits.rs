@@ -1,0 +1,99 @@
+//! Every bound of the program, each with its unit. Defaults that the config may change say so.
+
+use std::time::Duration;
+
+/// One kibibyte, in bytes.
+pub const KIB: usize = 1024;
+/// One mebibyte, in bytes.
+pub const MIB: usize = 1024 * KIB;
+
+/// `limits.max_body`: a request body, in bytes. 32 MiB holds a dozen photos in base64.
+pub const MAX_BODY: usize = 32 * MIB;
+/// `limits.body_memory`: all request bodies held for replay together, in bytes.
+pub const BODY_MEMORY: usize = 96 * MIB;
+/// `limits.gate_buffer`: what one gated stream may send before its first token, in bytes.
+pub const GATE_BUFFER: usize = 64 * KIB;
+/// `limits.gated_streams`: gate buffers in the pool.
+pub const GATED_STREAMS: usize = 64;
+/// `limits.answer_buffer`: a non-streamed answer that is judged whole, in bytes.
+pub const ANSWER_BUFFER: usize = 4 * MIB;
+/// `limits.answer_memory`: all such answers together, in bytes.
+pub const ANSWER_MEMORY: usize = 32 * MIB;
+/// `limits.connections`: client connections at once.
+pub const CONNECTIONS: usize = 1024;
+/// `limits.max_headers`: header fields in a client's request.
+pub const MAX_HEADERS: usize = 100;
+/// `limits.header_bytes`: a client's request head, in bytes.
+pub const HEADER_BYTES: usize = 16 * KIB;
+/// `limits.header_time`: a client's request head must be whole in this time; it also ends an idle connection.
+pub const HEADER_TIME: Duration = Duration::from_secs(60);
+/// `limits.body_time`: a client's request body must be whole in this time.
+pub const BODY_TIME: Duration = Duration::from_secs(60);
+/// `limits.request_time`: from the request's head to its commit, whatever happens.
+pub const REQUEST_TIME: Duration = Duration::from_secs(900);
+/// `limits.write_time`: a client that takes no byte for this long is gone.
+pub const WRITE_TIME: Duration = Duration::from_secs(120);
+/// `limits.queue_time`: how long a request waits for a gate buffer, or for body memory, before its 503.
+pub const QUEUE_TIME: Duration = Duration::from_secs(2);
+/// `limits.drain`: how long running streams may go on after SIGTERM.
+pub const DRAIN: Duration = Duration::from_secs(30);
+
+/// `deadlines.connect`.
+pub const CONNECT: Duration = Duration::from_millis(1500);
+/// `deadlines.first_token`.
+pub const FIRST_TOKEN: Duration = Duration::from_secs(20);
+/// `deadlines.first_token_per_1k`: added for each thousand estimated prompt tokens.
+pub const FIRST_TOKEN_PER_1K: Duration = Duration::from_secs(4);
+/// `deadlines.between_tokens`.
+pub const BETWEEN_TOKENS: Duration = Duration::from_secs(30);
+/// `deadlines.load`.
+pub const LOAD: Duration = Duration::from_secs(300);
+/// `deadlines.total`.
+pub const TOTAL: Duration = Duration::from_secs(600);
+/// After a finish reason, how long the stream's own end marker may take before edgeward ends the answer.
+/// WIRE.md B79: a gateway in production uses 10 s; a client that has its finish reason need not wait so long.
+pub const FINISH_GRACE: Duration = Duration::from_secs(2);
+/// Reported prompt progress may extend the first-token deadline up to this many times its length.
+pub const PROGRESS_EXTENSION_MAX: u32 = 6;
+/// Retry-After on our own 503, in seconds.
+pub const RETRY_AFTER_SECS: u64 = 5;
+/// A 429's Retry-After is believed up to this.
+pub const COOLDOWN_MAX: Duration = Duration::from_secs(600);
+/// Cool-down of a 429 that names no time.
+pub const COOLDOWN_DEFAULT: Duration = Duration::from_secs(5);
+
+/// JSON nesting that any parser here is given; a chat request nests about 10 deep, a tool schema 30.
+pub const JSON_DEPTH_MAX: usize = 100;
+/// A target's error text, as kept and shown, in bytes.
+pub const ERROR_TEXT_BYTES: usize = 300;
+/// An error body is read up to this to classify it, in bytes.
+pub const ERROR_BODY_BYTES: usize = 16 * KIB;
+/// A client-fault 4xx is passed back whole up to this, in bytes.
+pub const CLIENT_FAULT_BODY_BYTES: usize = MIB;
+/// After the commit: an event longer than this is passed on unlooked-at, in bytes.
+pub const RELAY_EVENT_BYTES: usize = 64 * KIB;
+/// Kept free at a gate buffer's end: room to close a cut JSON frame for a look at its beginning, in bytes.
+pub const GATE_RESERVE: usize = 256;
+/// Targets in one config.
+pub const TARGETS_MAX: usize = 64;
+/// Candidates in one plan.
+pub const CANDIDATES_MAX: usize = 16;
+/// A model name, in bytes.
+pub const MODEL_NAME_BYTES: usize = 256;
+/// Header fields in an upstream's response.
+pub const UPSTREAM_HEADERS_MAX: usize = 100;
+/// An upstream's response head, in bytes.
+pub const UPSTREAM_HEAD_BYTES: usize = 64 * KIB;
+
+/// Idle connections to a local or LAN target are not reused after this: uvicorn and llama.cpp close at 5 s.
+pub const IDLE_LOCAL: Duration = Duration::from_secs(3);
+/// Idle connections to a cloud target are not reused after this.
+pub const IDLE_CLOUD: Duration = Duration::from_secs(50);
+/// Idle connections kept per target.
+pub const IDLE_MAX: usize = 8;
+
+const _: () = assert!(GATE_BUFFER > 4 * GATE_RESERVE);
+const _: () = assert!(BODY_MEMORY >= MAX_BODY);
+const _: () = assert!(ANSWER_MEMORY >= ANSWER_BUFFER);
+// A cut frame is closed with at most one byte per open level, and a quote.
+const _: () = assert!(GATE_RESERVE > JSON_DEPTH_MAX + 8);

@@ -1,0 +1,2 @@
+//! The edgeward program.
+fn main() {}
