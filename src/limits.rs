@@ -53,6 +53,9 @@ pub const TOTAL: Duration = Duration::from_secs(600);
 /// After a finish reason, how long the stream's own end marker may take before edgeward ends the answer.
 /// WIRE.md B79: a gateway in production uses 10 s; a client that has its finish reason need not wait so long.
 pub const FINISH_GRACE: Duration = Duration::from_secs(2);
+/// After the protocol's end marker, how long the body's own end may take: enough for one more packet, so that
+/// the connection can be used again.
+pub const DONE_GRACE: Duration = Duration::from_millis(250);
 /// Reported prompt progress may extend the first-token deadline up to this many times its length.
 pub const PROGRESS_EXTENSION_MAX: u32 = 6;
 /// Retry-After on our own 503, in seconds.
@@ -68,6 +71,10 @@ pub const JSON_DEPTH_MAX: usize = 100;
 pub const ERROR_TEXT_BYTES: usize = 300;
 /// An error body is read up to this to classify it, in bytes.
 pub const ERROR_BODY_BYTES: usize = 16 * KIB;
+/// An error body that is not there in this time is done without: its status is known.
+pub const ERROR_BODY_TIME: Duration = Duration::from_secs(1);
+/// How long a broken stream's error may take to reach its client before the connection is closed over it.
+pub const LAST_WORDS: Duration = Duration::from_secs(5);
 /// A client-fault 4xx is passed back whole up to this, in bytes.
 pub const CLIENT_FAULT_BODY_BYTES: usize = MIB;
 /// After the commit: an event longer than this is passed on unlooked-at, in bytes.

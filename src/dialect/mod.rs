@@ -1,6 +1,8 @@
 //! What the bytes mean, per protocol: requests, stream frames, whole answers, error texts.
 
 pub mod event;
+pub mod reply;
+pub mod request;
 
 use crate::wire::Framing;
 
@@ -39,6 +41,28 @@ impl Dialect {
             | Dialect::OpenaiEmbeddings
             | Dialect::Anthropic
             | Dialect::Gemini => Framing::Sse,
+        }
+    }
+
+    /// Whether a request in this dialect can ask for a stream.
+    #[must_use]
+    pub const fn streams(self) -> bool {
+        !matches!(self, Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed)
+    }
+
+    /// Its name in logs and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Dialect::OpenaiChat => "openai_chat",
+            Dialect::OpenaiCompletions => "openai_completions",
+            Dialect::OpenaiResponses => "openai_responses",
+            Dialect::OpenaiEmbeddings => "openai_embeddings",
+            Dialect::OllamaChat => "ollama_chat",
+            Dialect::OllamaGenerate => "ollama_generate",
+            Dialect::OllamaEmbed => "ollama_embed",
+            Dialect::Anthropic => "anthropic",
+            Dialect::Gemini => "gemini",
         }
     }
 }

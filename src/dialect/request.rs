@@ -1,0 +1,407 @@
+//! A client's request body, read just far enough to route it and to know where it must be changed.
+//!
+//! The body is never parsed into a tree: its top level is scanned once, and what the targets need
+//! changed is expressed as edits of byte ranges. Everything else survives byte for byte.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::Dialect;
+use crate::limits;
+use crate::wire::json;
+
+/// What a request asks for, as far as routing and the gate need to know.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The client's protocol.
+    pub dialect: Dialect,
+    /// The model it asked for; empty when it named none.
+    pub model: String,
+    /// Whether it wants a stream. Ollama streams unless told not to.
+    pub stream: bool,
+    /// Whether it asked for a usage chunk itself.
+    pub wants_usage: bool,
+    /// Whether it asked for prompt progress itself.
+    pub wants_progress: bool,
+    /// Its token limit, whatever the field is called.
+    pub max_tokens: Option<u64>,
+    /// The prompt's length, estimated from the body, in tokens.
+    pub prompt_tokens: u64,
+    spans: Spans,
+}
+
+/// Where in the body the fields are that a target may need changed.
+#[derive(Clone, Debug, Default)]
+struct Spans {
+    /// After the opening brace.
+    open: usize,
+    /// Whether the object has any member.
+    any: bool,
+    model: Option<Range<usize>>,
+    stream_options: Option<StreamOptions>,
+    return_progress: Option<Range<usize>>,
+}
+
+/// `stream_options`, where a usage chunk is asked for.
+#[derive(Clone, Debug)]
+struct StreamOptions {
+    value: Range<usize>,
+    is_object: bool,
+    any: bool,
+    include_usage: Option<Range<usize>>,
+}
+
+/// A body that no target is given: the client's own mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRequest {
+    /// What is wrong and where, for a person.
+    pub message: String,
+    /// The field at fault, if it is one.
+    pub param: Option<&'static str>,
+}
+
+impl BadRequest {
+    fn new(message: impl Into<String>) -> Self {
+        BadRequest { message: message.into(), param: None }
+    }
+
+    fn field(param: &'static str, message: impl Into<String>) -> Self {
+        BadRequest { message: message.into(), param: Some(param) }
+    }
+}
+
+impl fmt::Display for BadRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// How the body must differ for one target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes<'a> {
+    /// The model name to send, where it is not the asked-for one.
+    pub model: Option<&'a str>,
+    /// Ask for a usage chunk.
+    pub ask_usage: bool,
+    /// Ask for prompt progress (llama.cpp).
+    pub ask_progress: bool,
+}
+
+/// One replacement: these bytes of the body become those.
+pub type Edit = (Range<usize>, Vec<u8>);
+
+/// Reads a request body.
+///
+/// # Errors
+/// Not JSON, not an object, too deep, a key twice, or a field of the wrong type: a [`BadRequest`]
+/// that names it.
+pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Call, BadRequest> {
+    let profile = json::profile(body).map_err(|_| {
+        BadRequest::new(format!("the body is nested deeper than {} levels", limits::JSON_DEPTH_MAX))
+    })?;
+    let mut reader = Reader { body, seen: HashSet::new(), call: Draft::default(), fault: None };
+    let mut de = serde_json::Deserializer::from_slice(body);
+    let parsed = (&mut reader).deserialize(&mut de).and_then(|()| de.end());
+    if let Some(fault) = reader.fault {
+        return Err(fault);
+    }
+    parsed.map_err(|e| BadRequest::new(format!("the body is not valid JSON: {e}")))?;
+    let draft = reader.call;
+    let open = body.iter().position(|b| *b == b'{').map_or(0, |at| at + 1);
+    let streams_by_default = matches!(dialect, Dialect::OllamaChat | Dialect::OllamaGenerate);
+    Ok(Call {
+        dialect,
+        model: draft.model.unwrap_or_default(),
+        stream: draft.stream.unwrap_or(streams_by_default) && dialect.streams(),
+        wants_usage: draft.wants_usage,
+        wants_progress: draft.wants_progress,
+        max_tokens: draft.max_tokens,
+        prompt_tokens: profile.estimated_tokens(),
+        spans: Spans { open, any: !reader.seen.is_empty(), ..draft.spans },
+    })
+}
+
+impl Call {
+    /// A call that has no body to read: `GET /api/tags` and its like.
+    #[must_use]
+    pub fn bare(dialect: Dialect, model: &str) -> Call {
+        Call {
+            dialect,
+            model: model.to_owned(),
+            stream: false,
+            wants_usage: false,
+            wants_progress: false,
+            max_tokens: None,
+            prompt_tokens: 0,
+            spans: Spans::default(),
+        }
+    }
+
+    /// The edits that give a target its body: sorted, not overlapping.
+    #[must_use]
+    pub fn edits(&self, changes: &Changes<'_>) -> Vec<Edit> {
+        let mut edits: Vec<Edit> = Vec::new();
+        let mut first_members = Vec::new();
+        if let Some(model) = changes.model {
+            let quoted = quote(model);
+            match &self.spans.model {
+                Some(span) => edits.push((span.clone(), quoted)),
+                None => member(&mut first_members, "model", &quoted),
+            }
+        }
+        if changes.ask_usage && self.stream && !self.wants_usage {
+            self.ask_usage(&mut edits, &mut first_members);
+        }
+        if changes.ask_progress && self.stream && !self.wants_progress {
+            match &self.spans.return_progress {
+                Some(span) => edits.push((span.clone(), b"true".to_vec())),
+                None => member(&mut first_members, "return_progress", b"true"),
+            }
+        }
+        if !first_members.is_empty() {
+            if !self.spans.any {
+                first_members.pop();
+            }
+            edits.push((self.spans.open..self.spans.open, first_members));
+        }
+        edits.sort_by_key(|(range, _)| range.start);
+        edits
+    }
+
+    fn ask_usage(&self, edits: &mut Vec<Edit>, first_members: &mut Vec<u8>) {
+        match &self.spans.stream_options {
+            None => member(first_members, "stream_options", br#"{"include_usage":true}"#),
+            Some(options) if !options.is_object => {
+                edits.push((options.value.clone(), br#"{"include_usage":true}"#.to_vec()));
+            }
+            Some(StreamOptions { include_usage: Some(span), .. }) => {
+                edits.push((span.clone(), b"true".to_vec()));
+            }
+            Some(options) => {
+                let at = options.value.start + 1;
+                let text: &[u8] = if options.any { br#""include_usage":true,"# } else { br#""include_usage":true"# };
+                edits.push((at..at, text.to_vec()));
+            }
+        }
+    }
+}
+
+/// A body with its edits, without copying it: the slices that make it up.
+#[must_use]
+pub fn apply(body: &Bytes, edits: Vec<Edit>) -> Vec<Bytes> {
+    let mut slices = Vec::with_capacity(2 * edits.len() + 1);
+    let mut at = 0;
+    for (range, text) in edits {
+        slices.push(body.slice(at..range.start));
+        slices.push(Bytes::from(text));
+        at = range.end;
+    }
+    slices.push(body.slice(at..));
+    slices
+}
+
+/// A string as JSON writes it.
+#[must_use]
+pub fn quote(text: &str) -> Vec<u8> {
+    serde_json::to_vec(text).unwrap_or_else(|_| b"\"\"".to_vec())
+}
+
+fn member(out: &mut Vec<u8>, key: &str, value: &[u8]) {
+    out.extend_from_slice(&quote(key));
+    out.push(b':');
+    out.extend_from_slice(value);
+    out.push(b',');
+}
+
+#[derive(Default)]
+struct Draft {
+    model: Option<String>,
+    stream: Option<bool>,
+    wants_usage: bool,
+    wants_progress: bool,
+    max_tokens: Option<u64>,
+    spans: Spans,
+}
+
+struct Reader<'a> {
+    body: &'a [u8],
+    seen: HashSet<Cow<'a, str>>,
+    call: Draft,
+    fault: Option<BadRequest>,
+}
+
+impl<'a> Reader<'a> {
+    fn span(&self, raw: &'a RawValue) -> Range<usize> {
+        let start = (raw.get().as_ptr() as usize).saturating_sub(self.body.as_ptr() as usize);
+        start..start + raw.get().len()
+    }
+
+    fn field(&mut self, key: &str, raw: &'a RawValue) -> Result<(), BadRequest> {
+        let text = raw.get();
+        let null = text == "null";
+        match key {
+            "model" => {
+                if !null {
+                    let name: String = serde_json::from_str(text)
+                        .map_err(|_| BadRequest::field("model", "`model` must be a string"))?;
+                    if name.len() > limits::MODEL_NAME_BYTES {
+                        return Err(BadRequest::field(
+                            "model",
+                            format!("`model` is longer than {} bytes", limits::MODEL_NAME_BYTES),
+                        ));
+                    }
+                    self.call.model = Some(name);
+                }
+                self.call.spans.model = Some(self.span(raw));
+            }
+            "stream" if !null => match text {
+                "true" => self.call.stream = Some(true),
+                "false" => self.call.stream = Some(false),
+                _ => return Err(BadRequest::field("stream", "`stream` must be true or false")),
+            },
+            "stream_options" => self.stream_options(raw)?,
+            "return_progress" => {
+                self.call.wants_progress = text == "true";
+                self.call.spans.return_progress = Some(self.span(raw));
+            }
+            "max_tokens" | "max_completion_tokens" | "max_output_tokens" => {
+                self.call.max_tokens = text.parse().ok().or(self.call.max_tokens);
+            }
+            "options" => self.call.max_tokens = num_predict(text).or(self.call.max_tokens),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn stream_options(&mut self, raw: &'a RawValue) -> Result<(), BadRequest> {
+        let value = self.span(raw);
+        let is_object = raw.get().starts_with('{');
+        let mut options = StreamOptions { value, is_object, any: false, include_usage: None };
+        if is_object {
+            let mut inner = Members(Vec::new());
+            let mut de = serde_json::Deserializer::from_str(raw.get());
+            (&mut inner).deserialize(&mut de).map_err(|e| {
+                BadRequest::field("stream_options", format!("`stream_options` cannot be read: {e}"))
+            })?;
+            options.any = !inner.0.is_empty();
+            for (key, raw) in inner.0 {
+                if key == "include_usage" {
+                    if options.include_usage.is_some() {
+                        return Err(BadRequest::field("stream_options", "`include_usage` is given twice"));
+                    }
+                    self.call.wants_usage = raw.get() == "true";
+                    options.include_usage = Some(self.span(raw));
+                }
+            }
+        } else if raw.get() != "null" {
+            return Err(BadRequest::field("stream_options", "`stream_options` must be an object"));
+        }
+        self.call.spans.stream_options = Some(options);
+        Ok(())
+    }
+}
+
+/// Ollama's token limit lives in `options`.
+fn num_predict(options: &str) -> Option<u64> {
+    #[derive(serde::Deserialize)]
+    struct Options {
+        num_predict: Option<u64>,
+    }
+    serde_json::from_str::<Options>(options).ok()?.num_predict
+}
+
+impl<'de, 'r> DeserializeSeed<'de> for &'r mut Reader<'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, 'r> Visitor<'de> for &'r mut Reader<'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(Key(key)) = map.next_key()? {
+            let raw: &'de RawValue = map.next_value()?;
+            if self.fault.is_some() {
+                continue;
+            }
+            if let Err(fault) = self.field(&key, raw) {
+                self.fault = Some(fault);
+            }
+            if self.seen.contains(&key) {
+                self.fault = Some(BadRequest::new(format!("the key `{}` is given twice", shorten(&key))));
+            } else {
+                self.seen.insert(key);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn shorten(key: &str) -> String {
+    key.chars().take(60).collect()
+}
+
+/// A key, borrowed where it has no escapes, compared decoded.
+struct Key<'a>(Cow<'a, str>);
+
+impl<'de> serde::Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct KeyVisitor;
+        impl<'de> Visitor<'de> for KeyVisitor {
+            type Value = Key<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+            fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Self::Value, E> {
+                Ok(Key(Cow::Borrowed(key)))
+            }
+            fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+                Ok(Key(Cow::Owned(key.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(KeyVisitor)
+    }
+}
+
+/// An object's members, values unread.
+struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de, 'r> DeserializeSeed<'de> for &'r mut Members<'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, 'r> Visitor<'de> for &'r mut Members<'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(Key(key)) = map.next_key()? {
+            self.0.push((key, map.next_value()?));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

@@ -1,0 +1,135 @@
+//! Tests of request decoding and edits.
+
+use super::*;
+use proptest::prelude::*;
+
+fn apply(body: &[u8], edits: &[Edit]) -> String {
+    let slices = super::apply(&Bytes::copy_from_slice(body), edits.to_vec());
+    String::from_utf8(slices.concat()).unwrap()
+}
+
+fn all<'a>() -> Changes<'a> {
+    Changes { model: Some("real"), ask_usage: true, ask_progress: true }
+}
+
+fn edited(body: &str) -> serde_json::Value {
+    let call = decode(Dialect::OpenaiChat, body.as_bytes()).unwrap();
+    serde_json::from_str(&apply(body.as_bytes(), &call.edits(&all()))).unwrap()
+}
+
+#[test]
+fn unknown_fields_survive_byte_for_byte() {
+    let body = "{ \"x\" : [1.50, {\"y\":\"\\u00e9\"}],\n \"model\":\"a\", \"stream\":true , \"z\":1e+2 }";
+    let call = decode(Dialect::OpenaiChat, body.as_bytes()).unwrap();
+    assert_eq!(call.model, "a");
+    assert!(call.stream);
+    let only_model = Changes { model: Some("b\"q"), ..Changes::default() };
+    let got = apply(body.as_bytes(), &call.edits(&only_model));
+    assert_eq!(got, body.replace("\"a\"", "\"b\\\"q\""));
+    assert_eq!(apply(body.as_bytes(), &call.edits(&Changes::default())), body);
+}
+
+#[test]
+fn usage_and_progress_are_asked_for_in_every_shape() {
+    for options in [
+        "",
+        r#","stream_options":null"#,
+        r#","stream_options":{}"#,
+        r#","stream_options":{"include_usage":false}"#,
+        r#","stream_options":{"other":{"include_usage":false}}"#,
+        r#","return_progress":false"#,
+    ] {
+        let value = edited(&format!(r#"{{"model":"m","stream":true{options}}}"#));
+        assert_eq!(value["stream_options"]["include_usage"], true, "{options}");
+        assert_eq!(value["return_progress"], true, "{options}");
+        assert_eq!(value["model"], "real", "{options}");
+    }
+    let value = edited(r#"{"stream":true}"#);
+    assert_eq!(value["model"], "real");
+    let unasked = edited(r#"{"model":"m","stream":false}"#);
+    assert!(unasked.get("stream_options").is_none());
+}
+
+#[test]
+fn a_client_that_asks_itself_is_left_alone() {
+    let body = r#"{"model":"m","stream":true,"stream_options":{"include_usage":true},"return_progress":true}"#;
+    let call = decode(Dialect::OpenaiChat, body.as_bytes()).unwrap();
+    assert!(call.wants_usage && call.wants_progress);
+    assert!(call.edits(&Changes { model: None, ..all() }).is_empty());
+}
+
+#[test]
+fn an_empty_object_takes_members() {
+    assert_eq!(apply(b"{}", &decode(Dialect::OpenaiChat, b"{}").unwrap().edits(&all())), r#"{"model":"real"}"#);
+}
+
+#[test]
+fn keys_are_compared_decoded_and_never_twice() {
+    let call = decode(Dialect::OpenaiChat, br#"{"mod\u0065l":"a"}"#).unwrap();
+    assert_eq!(call.model, "a");
+    for body in [r#"{"model":"a","mod\u0065l":"b"}"#, r#"{"x":1,"x":2}"#] {
+        let bad = decode(Dialect::OpenaiChat, body.as_bytes()).unwrap_err();
+        assert!(bad.message.contains("twice"), "{bad}");
+    }
+    let twice = br#"{"stream_options":{"include_usage":true,"include_usag\u0065":false}}"#;
+    assert!(decode(Dialect::OpenaiChat, twice).is_err());
+}
+
+#[test]
+fn bad_bodies_name_their_fault() {
+    let deep = format!("{{\"a\":{}", "[".repeat(200_000));
+    for (body, words) in [
+        ("", "not valid JSON"),
+        ("[]", "not valid JSON"),
+        ("{\"model\":1}", "`model` must be a string"),
+        ("{\"stream\":\"yes\"}", "`stream` must be true or false"),
+        ("{\"stream_options\":3}", "`stream_options` must be an object"),
+        ("{\"model\":\"a\"} x", "not valid JSON"),
+        ("{\"model\":\"a\"", "not valid JSON"),
+        (deep.as_str(), "nested deeper"),
+    ] {
+        let bad = decode(Dialect::OpenaiChat, body.as_bytes()).unwrap_err();
+        assert!(bad.message.contains(words), "{body:.40}: {bad}");
+    }
+    assert!(decode(Dialect::OpenaiChat, b"{\"model\":\"\xff\"}").is_err());
+}
+
+#[test]
+fn dialects_differ_in_what_is_default() {
+    assert!(decode(Dialect::OllamaChat, b"{\"model\":\"m\"}").unwrap().stream);
+    assert!(!decode(Dialect::OpenaiChat, b"{\"model\":\"m\"}").unwrap().stream);
+    assert!(!decode(Dialect::OpenaiEmbeddings, b"{\"stream\":true}").unwrap().stream);
+    let limited = decode(Dialect::OllamaChat, br#"{"options":{"num_predict":1}}"#).unwrap();
+    assert_eq!(limited.max_tokens, Some(1));
+    let unlimited = decode(Dialect::OllamaChat, br#"{"options":{"num_predict":-1}}"#).unwrap();
+    assert_eq!(unlimited.max_tokens, None);
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic(body in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = decode(Dialect::OpenaiChat, &body);
+    }
+
+    #[test]
+    fn edits_keep_every_other_member(
+        keys in proptest::collection::btree_map("[a-z\\\\\"]{1,6}", any::<i32>(), 0..6),
+        model in proptest::option::of("[a-z:]{0,8}"),
+        stream in any::<bool>(),
+    ) {
+        let mut object = serde_json::Map::new();
+        for (key, value) in &keys {
+            object.insert(format!("x{key}"), (*value).into());
+        }
+        if let Some(model) = &model {
+            object.insert("model".into(), model.clone().into());
+        }
+        object.insert("stream".into(), stream.into());
+        let body = serde_json::to_string(&object).unwrap();
+        let value = edited(&body);
+        for (key, expected) in object.iter().filter(|(key, _)| *key != "model") {
+            prop_assert_eq!(&value[key], expected);
+        }
+        prop_assert_eq!(&value["model"], "real");
+    }
+}

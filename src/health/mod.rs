@@ -1,0 +1,3 @@
+//! What is known about each target; routing reads it and nothing else.
+
+pub mod store;

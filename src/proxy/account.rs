@@ -1,0 +1,207 @@
+//! One record a request, whatever happens to it; one a failed attempt. It writes to the health store, the
+//! counters and the log, and never fails.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::gateway::Gateway;
+use crate::cause::{Cause, Fault, Failure};
+use crate::dialect::event::Usage;
+use crate::dialect::request::Call;
+use crate::observe::events::{self, Record};
+use crate::time::now;
+
+/// How a request ended, as its client saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A whole answer.
+    Answered,
+    /// An empty answer, as every target gave it.
+    Empty,
+    /// A target's refusal, which is the client's fault.
+    ClientFault,
+    /// A stream that broke after its commit.
+    Broken,
+    /// No target could answer.
+    Failed,
+    /// No room for it.
+    Shed,
+    /// Cancelled by id.
+    Cancelled,
+    /// The client went away.
+    ClientGone,
+}
+
+impl Outcome {
+    /// Its name in logs and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Answered => "answered",
+            Outcome::Empty => "empty",
+            Outcome::ClientFault => "client_fault",
+            Outcome::Broken => "broken",
+            Outcome::Failed => "failed",
+            Outcome::Shed => "shed",
+            Outcome::Cancelled => "cancelled",
+            Outcome::ClientGone => "client_gone",
+        }
+    }
+}
+
+/// The account of one request.
+pub struct Account {
+    gateway: Rc<Gateway>,
+    id: String,
+    client: Option<String>,
+    dialect: &'static str,
+    model: String,
+    began: Instant,
+    attempt_began: Instant,
+    in_flight: Option<usize>,
+    failures: Vec<(usize, Failure)>,
+    committed: Option<(usize, Duration)>,
+    usage: Usage,
+    bytes: u64,
+    ended: bool,
+}
+
+impl Account {
+    /// Opens the account.
+    #[must_use]
+    pub fn new(gateway: Rc<Gateway>, id: &str, client: Option<String>, call: &Call, began: Instant) -> Self {
+        Account {
+            gateway,
+            id: id.to_owned(),
+            client,
+            dialect: call.dialect.as_str(),
+            model: call.model.clone(),
+            began,
+            attempt_began: began,
+            in_flight: None,
+            failures: Vec::new(),
+            committed: None,
+            usage: Usage::default(),
+            bytes: 0,
+            ended: false,
+        }
+    }
+
+    /// An attempt at `target` begins.
+    pub fn attempt_begins(&mut self, target: usize) {
+        self.attempt_over();
+        self.attempt_began = now();
+        self.in_flight = Some(target);
+        self.gateway.store.borrow_mut().in_flight(target, true);
+    }
+
+    /// The attempt at `target` failed before its commit.
+    pub fn attempt_failed(&mut self, target: usize, failure: Failure, retry_after: Option<Duration>) {
+        self.attempt_over();
+        let at = now();
+        let news = self.gateway.store.borrow_mut().failed(target, failure.cause, retry_after, at);
+        let name = self.gateway.name(target);
+        self.gateway.metrics.attempt(target, Some(failure.cause));
+        if failure.cause.fault() != Fault::Downstream {
+            events::attempt_failed(&self.id, name, &failure, at - self.attempt_began);
+        }
+        if news {
+            events::target_misconfigured(name, &failure);
+        }
+        self.failures.push((target, failure));
+    }
+
+    /// The attempt at `target` owns the stream from here on.
+    pub fn committed(&mut self, target: usize, at: Instant) {
+        let ttft = at - self.began;
+        self.committed = Some((target, ttft));
+        self.gateway.metrics.ttft(target, at - self.attempt_began);
+        self.gateway.store.borrow_mut().committed(target, at);
+    }
+
+    /// Whether an attempt committed.
+    #[must_use]
+    pub fn has_committed(&self) -> bool {
+        self.committed.is_some()
+    }
+
+    /// Body bytes went to the client.
+    pub fn sent(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+
+    /// The answer reported its tokens.
+    pub fn usage(&mut self, usage: Option<Usage>) {
+        if let Some(usage) = usage {
+            self.usage.prompt = usage.prompt.or(self.usage.prompt);
+            self.usage.completion = usage.completion.or(self.usage.completion);
+        }
+    }
+
+    /// The failed attempts, in order, by target.
+    #[must_use]
+    pub fn failures(&self) -> &[(usize, Failure)] {
+        &self.failures
+    }
+
+    /// `box:oom,cloud:committed`.
+    #[must_use]
+    pub fn attempts(&self, committed: Option<&str>) -> String {
+        let failed = self.failures.iter().map(|(target, failure)| (self.gateway.name(*target), failure.cause.as_str()));
+        failed.chain(committed.map(|name| (name, "committed"))).fold(String::new(), |mut text, (name, cause)| {
+            if !text.is_empty() {
+                text.push(',');
+            }
+            text.push_str(name);
+            text.push(':');
+            text.push_str(cause);
+            text
+        })
+    }
+
+    /// Closes the account. `broke`: what broke a committed stream.
+    pub fn end(&mut self, outcome: Outcome, broke: Option<(usize, Failure)>) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        self.attempt_over();
+        self.gateway.metrics.request(outcome.as_str());
+        if let Some((target, failure)) = &broke {
+            let _not_news = self.gateway.store.borrow_mut().failed(*target, failure.cause, None, now());
+            self.gateway.metrics.attempt(*target, Some(failure.cause));
+        } else if let Some((target, _)) = self.committed {
+            self.gateway.metrics.attempt(target, None);
+        }
+        let target = self.committed.map(|(target, _)| self.gateway.name(target));
+        events::request_done(&Record {
+            request: &self.id,
+            client: self.client.as_deref(),
+            dialect: self.dialect,
+            model: &self.model,
+            target,
+            attempts: &self.attempts(target),
+            outcome: outcome.as_str(),
+            cause: broke.as_ref().map(|(_, failure)| failure),
+            ttft: self.committed.map(|(_, ttft)| ttft),
+            took: now() - self.began,
+            bytes: self.bytes,
+            prompt_tokens: self.usage.prompt,
+            completion_tokens: self.usage.completion,
+        });
+    }
+
+    fn attempt_over(&mut self) {
+        if let Some(target) = self.in_flight.take() {
+            self.gateway.store.borrow_mut().in_flight(target, false);
+        }
+    }
+}
+
+impl Drop for Account {
+    /// Whoever drops an open account is the client's connection: it went away.
+    fn drop(&mut self) {
+        let gone = Failure::new(Cause::ClientGone);
+        let broke = self.committed.map(|(target, _)| (target, gone));
+        self.end(Outcome::ClientGone, broke);
+    }
+}

@@ -1,0 +1,97 @@
+//! Who may ask: client keys, the Host header, operators.
+
+use std::net::SocketAddr;
+
+use http::{HeaderMap, header};
+use ring::digest;
+use subtle::ConstantTimeEq;
+
+use crate::config::{ClientKey, Config};
+use crate::dialect::reply::Problem;
+
+/// An authenticated (or anonymous) client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Client {
+    /// Its key's position in the configuration.
+    pub key: Option<usize>,
+    /// Its key's name.
+    pub name: Option<String>,
+    /// Whether it may use `/edgeward/*`.
+    pub operator: bool,
+}
+
+/// Finds the client of a request.
+///
+/// # Errors
+/// 401 where a key is needed and none, or an unknown one, was given.
+pub fn client(config: &Config, headers: &HeaderMap, peer: Option<SocketAddr>) -> Result<Client, Problem> {
+    let local = peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback());
+    let given = presented(headers);
+    if let Some((index, key)) = given.and_then(|given| matching(&config.keys, given)) {
+        let operator = key.operator || local;
+        return Ok(Client { key: Some(index), name: Some(key.name.clone()), operator });
+    }
+    if config.keys.is_empty() || config.allow_anonymous {
+        return Ok(Client { key: None, name: None, operator: local });
+    }
+    let what = if given.is_some() { "the key is not one of this server's" } else { "a key is needed" };
+    Err(Problem::new(
+        401,
+        "invalid_api_key",
+        format!("{what}: send `Authorization: Bearer …` or `x-api-key: …` with a key that its operator gave you"),
+    ))
+}
+
+fn presented(headers: &HeaderMap) -> Option<&[u8]> {
+    if let Some(value) = headers.get(header::AUTHORIZATION) {
+        let value = value.as_bytes();
+        let (scheme, key) = value.split_at_checked(7)?;
+        return scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii());
+    }
+    headers.get("x-api-key").map(|value| value.as_bytes().trim_ascii())
+}
+
+/// Every key is compared, in constant time, so that time tells nothing about which one was near.
+fn matching<'k>(keys: &'k [ClientKey], given: &[u8]) -> Option<(usize, &'k ClientKey)> {
+    let digest = digest::digest(&digest::SHA256, given);
+    let mut found = None;
+    for (index, key) in keys.iter().enumerate() {
+        if bool::from(key.sha256.as_slice().ct_eq(digest.as_ref())) {
+            found = Some((index, key));
+        }
+    }
+    found
+}
+
+/// Refuses a Host that is neither an address, `localhost`, nor configured: a web page whose name was made to
+/// resolve to this box (DNS rebinding) would send its own.
+///
+/// # Errors
+/// 400 without a Host, 403 with one that is not known.
+pub fn host(config: &Config, headers: &HeaderMap) -> Result<(), Problem> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        return Err(Problem::new(400, "bad_host", "a request needs exactly one Host header"));
+    };
+    let text = host.to_str().unwrap_or("");
+    if is_known_host(config, text) {
+        return Ok(());
+    }
+    let name: String = text.chars().take(100).collect();
+    Err(Problem::new(
+        403,
+        "unknown_host",
+        format!("the name `{name}` is not known to this edgeward; use its IP address, or add the name to `hosts` in its configuration"),
+    ))
+}
+
+fn is_known_host(config: &Config, host: &str) -> bool {
+    let name = if let Some(rest) = host.strip_prefix('[') {
+        let Some((address, port)) = rest.split_once(']') else { return false };
+        return address.parse::<std::net::Ipv6Addr>().is_ok() && (port.is_empty() || port.starts_with(':'));
+    } else {
+        host.rsplit_once(':').map_or(host, |(name, _)| name)
+    };
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    name.parse::<std::net::Ipv4Addr>().is_ok() || name == "localhost" || config.hosts.contains(&name)
+}

@@ -1,0 +1,464 @@
+//! The life of one request as one pure machine: one event in, one action out, `deadline()` beside it.
+//!
+//! It owns the order of the candidates, every deadline, and the decision what happens next. The caller
+//! ([`super::drive`]) owns sockets, bytes and the clock: it performs the action and reports what came of
+//! it. A request's body is read and planned before the machine begins.
+//!
+//! `Planned → Attempting → Gating → Relaying → Done`; each failed attempt leads back to `Attempting`.
+
+use std::time::{Duration, Instant};
+
+use crate::cause::Cause;
+use crate::gate::{Emptiness, Verdict};
+use crate::limits::{CANDIDATES_MAX, DONE_GRACE, FINISH_GRACE, PROGRESS_EXTENSION_MAX};
+use crate::route::Candidate;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// The plan is made.
+    Start,
+    /// The connection stands.
+    Connected,
+    /// A reused connection was closed before it gave a response byte: nothing is known about the target.
+    Stale,
+    /// The attempt failed before it gave anything to judge.
+    Failed(Cause),
+    /// A response head that may become an answer: the gate takes over.
+    Head,
+    /// The engine reported that it got further with the prompt.
+    Progress,
+    /// The gate's verdict.
+    Verdict(&'a Verdict),
+    /// The target refused; [`Cause::ClientFault`] means that its answer belongs to the client.
+    Rejected(Cause),
+    /// After the commit: something that is not a sign of life only was relayed.
+    Moved {
+        /// A finish reason was seen by now.
+        finished: bool,
+        /// The protocol's end marker was seen by now.
+        done: bool,
+    },
+    /// After the commit: the body's clean end. `whole`: the transport's end is the answer's end.
+    Ended {
+        /// True for a body without a protocol of its own.
+        whole: bool,
+    },
+    /// After the commit: the connection broke, or the stream says that it failed.
+    Broke(Cause),
+    /// After the commit: the stream carried an error event.
+    ErrorEvent(Cause),
+    /// `deadline()` has passed.
+    Deadline,
+    /// Stop now: the client is gone, an operator cancels, edgeward stops.
+    Stop(Cause),
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Drop what is left of the last attempt, then open or reuse a connection to this candidate.
+    Connect {
+        /// Position in the plan.
+        candidate: usize,
+        /// Not from the pool.
+        fresh: bool,
+    },
+    /// Send the request.
+    Send,
+    /// Read on, judge or relay what comes.
+    Read,
+    /// Go on with what is under way.
+    Wait,
+    /// Show the client a sign of life.
+    Beat,
+    /// Out of time while gating: ask the gate what it makes of it, with this cause.
+    Expire(Cause),
+    /// Release the held bytes, then relay.
+    Commit,
+    /// The client gets the answer that the last attempt was refused with, unchanged.
+    PassRejection,
+    /// The client gets the kept empty answer, as it came.
+    PassEmpty,
+    /// The client gets one error for all that failed.
+    Refuse(Cause),
+    /// The answer is whole.
+    EndClean,
+    /// The answer broke: an error in the client's dialect, then an unclean end.
+    EndBroken(Cause),
+    /// Nobody is left to answer to.
+    Abandon,
+}
+
+/// One failed attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// Position in the plan.
+    pub candidate: usize,
+    /// Why it failed.
+    pub cause: Cause,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Planned,
+    Attempting { n: usize, phase: Phase },
+    Gating { n: usize, clock: TokenClock },
+    Relaying { n: usize, stall_at: Instant, finished: bool, end_at: Option<Instant> },
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Connecting { until: Instant, fresh: bool },
+    AwaitingHead { clock: TokenClock, fresh: bool },
+}
+
+/// The first-token deadline of one attempt. It is measured from the moment the request could be sent,
+/// and only real progress moves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TokenClock {
+    until: Instant,
+    hard: Instant,
+    allowance: Duration,
+    cause: Cause,
+}
+
+/// The machine of one request.
+#[derive(Debug)]
+pub struct Exchange {
+    candidates: Vec<Candidate>,
+    prompt_tokens: u64,
+    state: State,
+    total: Instant,
+    beat: Option<(Duration, Instant)>,
+    tried: heapless::Vec<Tried, CANDIDATES_MAX>,
+    /// After a context overflow: only windows larger than this.
+    window_above: Option<u32>,
+    empties_with_tokens: u32,
+    kept: Option<Emptiness>,
+}
+
+impl Exchange {
+    /// A machine for these candidates. `total` is when the time before the commit is used up.
+    #[must_use]
+    pub fn new(
+        candidates: Vec<Candidate>,
+        prompt_tokens: u64,
+        heartbeat: Option<Duration>,
+        total: Instant,
+        now: Instant,
+    ) -> Self {
+        Exchange {
+            candidates,
+            prompt_tokens,
+            state: State::Planned,
+            total,
+            beat: heartbeat.map(|every| (every, now + every)),
+            tried: heapless::Vec::new(),
+            window_above: None,
+            empties_with_tokens: 0,
+            kept: None,
+        }
+    }
+
+    /// The failed attempts so far, in order.
+    #[must_use]
+    pub fn tried(&self) -> &[Tried] {
+        &self.tried
+    }
+
+    /// The candidates.
+    #[must_use]
+    pub fn candidates(&self) -> &[Candidate] {
+        &self.candidates
+    }
+
+    /// Whether nothing more will happen.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Whether an empty answer of this kind must be kept: it may be what the client gets in the end.
+    #[must_use]
+    pub fn keeps(&self, emptiness: Emptiness) -> bool {
+        match emptiness {
+            Emptiness::Nothing => false,
+            Emptiness::NoToken => self.kept != Some(Emptiness::StopWithTokens),
+            Emptiness::StopWithTokens => true,
+        }
+    }
+
+    /// When [`Event::Deadline`] is due, unless something else happens first.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let beat = self.beat.map(|(_, at)| at);
+        let own = match self.state {
+            State::Planned | State::Done => return None,
+            State::Attempting { phase: Phase::Connecting { until, .. }, .. } => until,
+            State::Attempting { phase: Phase::AwaitingHead { clock, .. }, .. } | State::Gating { clock, .. } => clock.until,
+            State::Relaying { stall_at, end_at, .. } => return Some(end_at.map_or(stall_at, |at| at.min(stall_at))),
+        };
+        let own = own.min(self.total);
+        Some(beat.map_or(own, |at| at.min(own)))
+    }
+
+    /// One event in, one action out. An event that does not fit the state is ignored: [`Action::Wait`].
+    pub fn on(&mut self, event: Event<'_>, now: Instant) -> Action {
+        if let Event::Stop(cause) = event {
+            return self.stop(cause);
+        }
+        match (self.state, event) {
+            (State::Planned, Event::Start) => self.attempt(0, now),
+            (State::Attempting { n, phase: Phase::Connecting { fresh, .. } }, Event::Connected) => {
+                self.connected(n, fresh, now)
+            }
+            (State::Attempting { n, phase }, Event::Stale) => self.stale(n, phase, now),
+            (State::Attempting { n, phase: Phase::AwaitingHead { clock, .. } }, Event::Head) => {
+                self.state = State::Gating { n, clock: clock.after_head(now) };
+                Action::Read
+            }
+            (State::Attempting { n, .. } | State::Gating { n, .. }, Event::Failed(cause)) => self.next(n, cause, now),
+            (State::Attempting { n, .. } | State::Gating { n, .. }, Event::Rejected(cause)) => {
+                self.rejected(n, cause, now)
+            }
+            (State::Gating { n, clock }, Event::Progress) => {
+                self.state = State::Gating { n, clock: clock.extended(now) };
+                Action::Read
+            }
+            (State::Gating { n, .. }, Event::Verdict(verdict)) => self.verdict(n, verdict, now),
+            (State::Attempting { n, phase }, Event::Deadline) => self.attempt_deadline(n, phase, now),
+            (State::Gating { clock, .. }, Event::Deadline) => self.gate_deadline(clock, now),
+            (State::Relaying { n, finished, .. }, Event::Moved { finished: f, done }) => {
+                self.moved(n, finished || f, done, now)
+            }
+            (State::Relaying { finished, end_at, .. }, Event::Ended { whole }) => {
+                self.over(whole || finished || end_at.is_some(), Cause::Truncated)
+            }
+            (State::Relaying { finished, end_at, .. }, Event::Broke(cause)) => {
+                self.over(finished || end_at.is_some(), cause)
+            }
+            (State::Relaying { .. }, Event::ErrorEvent(cause)) => self.over(false, cause),
+            (State::Relaying { stall_at, finished, end_at, .. }, Event::Deadline) => {
+                let due = end_at.is_some_and(|at| now >= at) || now >= stall_at;
+                if due {
+                    self.over(finished || end_at.is_some(), Cause::TimeoutBetweenTokens)
+                } else {
+                    Action::Wait
+                }
+            }
+            (
+                State::Planned | State::Attempting { .. } | State::Gating { .. } | State::Relaying { .. } | State::Done,
+                _,
+            ) => Action::Wait,
+        }
+    }
+
+    fn attempt(&mut self, from: usize, now: Instant) -> Action {
+        if now >= self.total {
+            return self.refuse(Cause::TimeoutTotal);
+        }
+        let fits = |c: &Candidate| self.window_above.is_none_or(|least| c.context.is_some_and(|has| has > least));
+        match self.candidates.iter().enumerate().skip(from).find(|(_, candidate)| fits(candidate)) {
+            Some((n, candidate)) => {
+                let until = now + candidate.deadlines.connect;
+                self.state = State::Attempting { n, phase: Phase::Connecting { until, fresh: false } };
+                Action::Connect { candidate: n, fresh: false }
+            }
+            None => self.exhausted(),
+        }
+    }
+
+    fn connected(&mut self, n: usize, fresh: bool, now: Instant) -> Action {
+        let Some(candidate) = self.candidates.get(n) else { return self.refuse(Cause::Internal) };
+        let d = &candidate.deadlines;
+        let thousandths = u32::try_from(self.prompt_tokens).unwrap_or(u32::MAX);
+        let slope = d.first_token_per_1k.saturating_mul(thousandths) / 1000;
+        let allowance = d.first_token.saturating_add(slope);
+        // Nobody is left to turn to: a silent start may be a model being loaded, which is worth waiting for.
+        let last = n + 1 == self.candidates.len();
+        let (wait, cause) = if last && candidate.loads && d.load > allowance {
+            (d.load, Cause::TimeoutLoad)
+        } else {
+            (allowance, Cause::TimeoutFirstToken)
+        };
+        let hard = now + allowance.saturating_mul(PROGRESS_EXTENSION_MAX).max(wait);
+        let clock = TokenClock { until: now + wait, hard, allowance, cause };
+        self.state = State::Attempting { n, phase: Phase::AwaitingHead { clock, fresh } };
+        Action::Send
+    }
+
+    /// A pooled connection that the server had closed meanwhile is no failure: once more, on a fresh one.
+    fn stale(&mut self, n: usize, phase: Phase, now: Instant) -> Action {
+        let (Phase::Connecting { fresh, .. } | Phase::AwaitingHead { fresh, .. }) = phase;
+        if fresh {
+            return self.next(n, Cause::Closed, now);
+        }
+        let Some(candidate) = self.candidates.get(n) else { return self.refuse(Cause::Internal) };
+        let until = now + candidate.deadlines.connect;
+        self.state = State::Attempting { n, phase: Phase::Connecting { until, fresh: true } };
+        Action::Connect { candidate: n, fresh: true }
+    }
+
+    fn rejected(&mut self, n: usize, cause: Cause, now: Instant) -> Action {
+        if cause == Cause::ClientFault {
+            self.note(n, cause);
+            self.state = State::Done;
+            return Action::PassRejection;
+        }
+        self.next(n, cause, now)
+    }
+
+    fn verdict(&mut self, n: usize, verdict: &Verdict, now: Instant) -> Action {
+        match verdict {
+            Verdict::Commit => self.commit(n, now),
+            Verdict::Failed(failure) => self.next(n, failure.cause, now),
+            Verdict::Overflow => self.next(n, Cause::Overflow, now),
+            Verdict::Empty(emptiness) => {
+                if self.keeps(*emptiness) {
+                    self.kept = Some(*emptiness);
+                }
+                self.empties_with_tokens += u32::from(*emptiness == Emptiness::StopWithTokens);
+                if self.empties_with_tokens >= 2 {
+                    self.note(n, Cause::Empty);
+                    self.state = State::Done;
+                    return Action::PassEmpty;
+                }
+                self.next(n, Cause::Empty, now)
+            }
+        }
+    }
+
+    fn commit(&mut self, n: usize, now: Instant) -> Action {
+        let Some(candidate) = self.candidates.get(n) else { return self.refuse(Cause::Internal) };
+        let stall_at = now + candidate.deadlines.between_tokens;
+        self.beat = None;
+        self.state = State::Relaying { n, stall_at, finished: false, end_at: None };
+        Action::Commit
+    }
+
+    fn attempt_deadline(&mut self, n: usize, phase: Phase, now: Instant) -> Action {
+        if now >= self.total {
+            return self.out_of_time(n);
+        }
+        match phase {
+            Phase::Connecting { until, .. } if now >= until => self.next(n, Cause::TimeoutConnect, now),
+            Phase::AwaitingHead { clock, .. } if now >= clock.until => self.next(n, clock.cause, now),
+            Phase::Connecting { .. } | Phase::AwaitingHead { .. } => self.beat(now),
+        }
+    }
+
+    fn gate_deadline(&mut self, clock: TokenClock, now: Instant) -> Action {
+        if now >= self.total {
+            return Action::Expire(Cause::TimeoutTotal);
+        }
+        if now >= clock.until { Action::Expire(clock.cause) } else { self.beat(now) }
+    }
+
+    fn beat(&mut self, now: Instant) -> Action {
+        match self.beat {
+            Some((every, at)) if now >= at => {
+                self.beat = Some((every, now + every));
+                Action::Beat
+            }
+            Some(_) | None => Action::Wait,
+        }
+    }
+
+    fn moved(&mut self, n: usize, finished: bool, done: bool, now: Instant) -> Action {
+        let between = self.candidates.get(n).map_or(Duration::ZERO, |c| c.deadlines.between_tokens);
+        let State::Relaying { end_at: earlier, .. } = self.state else { return Action::Wait };
+        let grace = if done { Some(DONE_GRACE) } else { finished.then_some(FINISH_GRACE) };
+        let end_at = match (earlier, grace) {
+            (Some(at), Some(grace)) => Some(at.min(now + grace)),
+            (None, Some(grace)) => Some(now + grace),
+            (at, None) => at,
+        };
+        self.state = State::Relaying { n, stall_at: now + between, finished, end_at };
+        Action::Read
+    }
+
+    fn over(&mut self, whole: bool, cause: Cause) -> Action {
+        self.state = State::Done;
+        if whole { Action::EndClean } else { Action::EndBroken(cause) }
+    }
+
+    /// This candidate failed: on to the next one.
+    fn next(&mut self, n: usize, cause: Cause, now: Instant) -> Action {
+        if cause == Cause::TimeoutTotal {
+            return self.out_of_time(n);
+        }
+        self.note(n, cause);
+        if cause == Cause::ContextOverflow {
+            let window = self.candidates.get(n).and_then(|c| c.context).unwrap_or(0);
+            self.window_above = Some(self.window_above.map_or(window, |least| least.max(window)));
+        }
+        self.attempt(n + 1, now)
+    }
+
+    fn exhausted(&mut self) -> Action {
+        let last = self.tried.last().map(|tried| tried.cause);
+        let all_empty = !self.tried.is_empty() && self.tried.iter().all(|tried| tried.cause == Cause::Empty);
+        let action = match (last, self.kept) {
+            (_, Some(Emptiness::StopWithTokens)) => Action::PassEmpty,
+            (_, Some(_)) if all_empty => Action::PassEmpty,
+            (Some(Cause::ContextOverflow), _) => Action::PassRejection,
+            (Some(cause), _) => Action::Refuse(cause),
+            (None, _) => Action::Refuse(Cause::Refused),
+        };
+        self.state = State::Done;
+        action
+    }
+
+    fn out_of_time(&mut self, n: usize) -> Action {
+        self.note(n, Cause::TimeoutTotal);
+        self.refuse(Cause::TimeoutTotal)
+    }
+
+    fn refuse(&mut self, cause: Cause) -> Action {
+        self.state = State::Done;
+        Action::Refuse(cause)
+    }
+
+    fn stop(&mut self, cause: Cause) -> Action {
+        let before = std::mem::replace(&mut self.state, State::Done);
+        match before {
+            State::Done => Action::Wait,
+            State::Planned | State::Attempting { .. } | State::Gating { .. } | State::Relaying { .. }
+                if cause == Cause::ClientGone =>
+            {
+                Action::Abandon
+            }
+            State::Relaying { .. } => Action::EndBroken(cause),
+            State::Attempting { n, .. } | State::Gating { n, .. } => {
+                self.note(n, cause);
+                Action::Refuse(cause)
+            }
+            State::Planned => Action::Refuse(cause),
+        }
+    }
+
+    fn note(&mut self, candidate: usize, cause: Cause) {
+        // One entry a candidate, and there are at most CANDIDATES_MAX: this cannot be full.
+        let _full = self.tried.push(Tried { candidate, cause });
+    }
+}
+
+impl TokenClock {
+    /// Headers end the wait for a load, not the wait for a token.
+    fn after_head(self, now: Instant) -> TokenClock {
+        if self.cause != Cause::TimeoutLoad {
+            return self;
+        }
+        TokenClock { until: now + self.allowance, cause: Cause::TimeoutFirstToken, ..self }
+    }
+
+    fn extended(self, now: Instant) -> TokenClock {
+        TokenClock { until: self.until.max((now + self.allowance).min(self.hard)), ..self }
+    }
+}
+
+#[cfg(test)]
+#[path = "exchange_tests.rs"]
+mod tests;

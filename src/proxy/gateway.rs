@@ -1,0 +1,140 @@
+//! What all requests share: configuration, health, pools, budgets, counters.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use super::body::Budget;
+use super::cancel::Live;
+use super::upstream::{ProxyRules, SetupError, Upstreams};
+use crate::config::Config;
+use crate::gate::pool::{Buffer, Pool};
+use crate::health::store::Store;
+use crate::observe::metrics::{Gauges, Metrics};
+
+/// One per process, on its one thread.
+pub struct Gateway {
+    /// The configuration.
+    pub config: Config,
+    /// Health, by target.
+    pub store: RefCell<Store>,
+    /// Connections to targets.
+    pub upstreams: Upstreams,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Requests under way.
+    pub live: Rc<Live>,
+    /// Memory for request bodies.
+    pub bodies: Budget,
+    /// Memory for answers that are judged whole.
+    pub answers: Budget,
+    /// Client connections at present.
+    pub connections: Cell<usize>,
+    /// No new requests: edgeward is stopping.
+    pub draining: Cell<bool>,
+    /// Becomes true when connections are to close as soon as they are idle.
+    pub closing: watch::Sender<bool>,
+    /// When this process began to serve.
+    pub started: Instant,
+    pool: Pool,
+    gates: Arc<Semaphore>,
+    random: SystemRandom,
+}
+
+/// A gate buffer and the permit that says that it was free.
+#[derive(Debug)]
+pub struct GateRoom {
+    /// The buffer.
+    pub buffer: Buffer,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// The parts of a room; the permit must outlive the buffer.
+impl GateRoom {
+    /// Takes the buffer out; give the permit back after it.
+    #[must_use]
+    pub fn split(self) -> (Buffer, OwnedSemaphorePermit) {
+        (self.buffer, self._permit)
+    }
+}
+
+impl Gateway {
+    /// A gateway for `config`.
+    ///
+    /// # Errors
+    /// A target that cannot be set up: its CA file, its host, its proxy.
+    pub fn new(config: Config, proxies: &ProxyRules) -> Result<Self, SetupError> {
+        let upstreams = Upstreams::new(&config.targets, proxies)?;
+        let names: Vec<&str> = config.targets.iter().map(|target| target.name.as_str()).collect();
+        let limits = &config.limits;
+        Ok(Gateway {
+            store: RefCell::new(Store::new(config.targets.iter().map(|target| target.discovered))),
+            upstreams,
+            metrics: Metrics::new(&names),
+            live: Rc::new(Live::default()),
+            bodies: Budget::new(limits.body_memory),
+            answers: Budget::new(limits.answer_memory),
+            connections: Cell::new(0),
+            draining: Cell::new(false),
+            closing: watch::Sender::new(false),
+            started: crate::time::now(),
+            pool: Pool::new(limits.gated_streams, limits.gate_buffer),
+            gates: Arc::new(Semaphore::new(limits.gated_streams)),
+            random: SystemRandom::new(),
+            config,
+        })
+    }
+
+    /// A gate buffer; waits at most `limits.queue_time` for one. Waiters are served in order. A gated attempt
+    /// that is past its deadline gives its buffer up by its own timer, which fires before any waiter's.
+    pub async fn gate_room(&self) -> Option<GateRoom> {
+        let permit = match Arc::clone(&self.gates).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                let waiting = Arc::clone(&self.gates).acquire_owned();
+                tokio::time::timeout(self.config.limits.queue_time, waiting).await.ok()?.ok()?
+            }
+        };
+        Some(GateRoom { buffer: self.pool.take()?, _permit: permit })
+    }
+
+    /// An unguessable request id: 128 random bits in hex.
+    #[must_use]
+    pub fn request_id(&self) -> String {
+        let mut bits = [0_u8; 16];
+        // The kernel's generator fails only where it does not exist; a repeated id would then only make
+        // cancelling ambiguous, which is no reason to refuse a request.
+        if self.random.fill(&mut bits).is_err() {
+            bits = self.started.elapsed().as_nanos().to_be_bytes();
+        }
+        bits.iter().fold(String::with_capacity(32), |mut hex, byte| {
+            for digit in [byte >> 4, byte & 15] {
+                hex.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
+            }
+            hex
+        })
+    }
+
+    /// Gauges for the metrics page.
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        Gauges {
+            connections: self.connections.get(),
+            requests: self.live.len(),
+            gated_streams: self.pool.in_use(),
+            body_memory: self.bodies.in_use(),
+            answer_memory: self.answers.in_use(),
+            uptime: self.started.elapsed(),
+        }
+    }
+
+    /// A target's name.
+    #[must_use]
+    pub fn name(&self, target: usize) -> &str {
+        self.config.targets.get(target).map_or("?", |target| target.name.as_str())
+    }
+}

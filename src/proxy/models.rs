@@ -1,0 +1,139 @@
+//! `/v1/models`: the union of what the targets offer, under the names that clients may ask for.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request, Response};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use super::gateway::Gateway;
+use super::head;
+use super::outlet::ClientBody;
+use super::server::json;
+use super::upstream::RequestBody;
+use crate::config::{Kind, Target};
+use crate::dialect::reply::Problem;
+use crate::limits;
+use crate::route;
+
+/// How long a target may take to list its models before the list goes without it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Serialize)]
+struct List {
+    object: &'static str,
+    data: Vec<Model>,
+}
+
+/// One entry, as OpenAI's API has it.
+#[derive(Clone, Serialize)]
+struct Model {
+    id: String,
+    object: &'static str,
+    created: u64,
+    /// The target that offers it first.
+    owned_by: String,
+}
+
+/// The list.
+pub async fn list(gateway: &Rc<Gateway>) -> Response<ClientBody> {
+    let data = union(gateway).await.into_values().collect();
+    json(serde_json::to_vec(&List { object: "list", data }).unwrap_or_default())
+}
+
+/// One entry of it.
+///
+/// # Errors
+/// 404 when no target offers it.
+pub async fn one(gateway: &Rc<Gateway>, id: &str) -> Result<Response<ClientBody>, Problem> {
+    match union(gateway).await.remove(id) {
+        Some(model) => Ok(json(serde_json::to_vec(&model).unwrap_or_default())),
+        None => Err(Problem::new(404, "model_not_found", format!("no target offers the model `{id}`"))),
+    }
+}
+
+async fn union(gateway: &Rc<Gateway>) -> BTreeMap<String, Model> {
+    let mut asking = JoinSet::new();
+    let mut offers: Vec<(usize, Vec<String>)> = Vec::new();
+    for (index, target) in gateway.config.targets.iter().enumerate() {
+        if gateway.store.borrow().get(index).is_some_and(|health| health.absent) {
+            continue;
+        }
+        if asks_itself(target) {
+            let gateway = Rc::clone(gateway);
+            asking.spawn_local(async move {
+                let names = tokio::time::timeout(PATIENCE, own_list(&gateway, index)).await.ok().flatten();
+                (index, names.unwrap_or_default())
+            });
+        }
+        offers.push((index, mapped(target)));
+    }
+    while let Some(listed) = asking.join_next().await {
+        offers.extend(listed.ok());
+    }
+    offers.sort_by_key(|(index, _)| *index);
+    let mut models = BTreeMap::new();
+    for (index, names) in offers {
+        for id in names {
+            models.entry(id.clone()).or_insert_with(|| Model {
+                id,
+                object: "model",
+                created: 0,
+                owned_by: gateway.name(index).to_owned(),
+            });
+        }
+    }
+    models
+}
+
+/// A target that keeps names as they are is asked for them; a cloud's hundreds stay where they are.
+fn asks_itself(target: &Target) -> bool {
+    let keeps = target.models.entries.is_empty() || target.models.entries.iter().any(|(_, name)| name == "*");
+    keeps && target.place != crate::config::Place::Cloud && target.kind != Kind::Gemini
+}
+
+/// The names in its map, and what its wildcards lead to: asked for by that name, they lead there too.
+fn mapped(target: &Target) -> Vec<String> {
+    let names = target.models.entries.iter().filter_map(|(asked, name)| {
+        if !asked.ends_with('*') {
+            return Some(asked.clone());
+        }
+        (name != "*" && target.models.resolve(name) == Some(name)).then(|| name.clone())
+    });
+    names.collect()
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    #[serde(default)]
+    data: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    id: String,
+}
+
+async fn own_list(gateway: &Gateway, index: usize) -> Option<Vec<String>> {
+    let target = gateway.config.targets.get(index)?;
+    let link = gateway.upstreams.connect(index, false).await.ok()?;
+    let mut request = Request::builder().method(Method::GET).uri(route::joined_path(target, "/v1/models"));
+    head::to_upstream(request.headers_mut()?, &HeaderMap::new(), target, &HeaderMap::new());
+    let mut reply = link.send(request.body(RequestBody::empty()).ok()?).await.ok()?;
+    if !reply.status.is_success() {
+        return None;
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = reply.chunk().await {
+        body.extend_from_slice(&chunk.ok()?);
+        if body.len() > limits::CLIENT_FAULT_BODY_BYTES {
+            return None;
+        }
+    }
+    crate::wire::json::profile(&body).ok()?;
+    let listed: Listed = serde_json::from_slice(&body).ok()?;
+    let offered = |id: &String| target.models.resolve(id) == Some(id.as_str());
+    Some(listed.data.into_iter().map(|entry| entry.id).filter(offered).collect())
+}

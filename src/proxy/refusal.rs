@@ -1,0 +1,109 @@
+//! edgeward's own answers when no target gave one: status, words, and what to do next.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, header};
+
+use super::gateway::Gateway;
+use crate::cause::{Cause, Failure};
+use crate::dialect::reply::Problem;
+use crate::dialect::request::Call;
+use crate::limits;
+use crate::route::{Passed, Plan};
+
+/// All candidates failed, or the request was stopped: one error that names each target and cause.
+#[must_use]
+pub fn all_failed(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)], cause: Cause) -> Problem {
+    match cause {
+        Cause::Cancelled => return Problem::new(499, "cancelled", "the request was cancelled"),
+        Cause::Draining => return stopped(),
+        _ => {}
+    }
+    let causes = || failures.iter().map(|(_, failure)| failure.cause);
+    let timeout = |cause| {
+        matches!(cause, Cause::TimeoutConnect | Cause::TimeoutFirstToken | Cause::TimeoutLoad | Cause::TimeoutTotal)
+    };
+    let busy = |cause| matches!(cause, Cause::Loading | Cause::Overloaded | Cause::RateLimited);
+    let (status, code) = if cause == Cause::TimeoutTotal || causes().all(timeout) {
+        (504, "deadline")
+    } else if causes().all(|cause| cause == Cause::ModelMissing) {
+        (404, "model_not_found")
+    } else if causes().all(busy) {
+        (503, "all_busy")
+    } else {
+        (502, "all_targets_failed")
+    };
+    let mut message = String::from("no target could answer:");
+    for (at, (target, failure)) in failures.iter().enumerate() {
+        let _infallible = write!(message, "{} {}: {failure}", if at == 0 { "" } else { ";" }, gateway.name(*target));
+    }
+    for (target, why) in &plan.passed {
+        if matches!(why, Passed::CoolingDown(_) | Passed::Absent) {
+            let _infallible = write!(message, "; {} {}", gateway.name(*target), why.in_words());
+        }
+    }
+    Problem::new(status, code, message)
+}
+
+/// Nobody was there to try.
+#[must_use]
+pub fn no_candidate(gateway: &Gateway, plan: &Plan, call: &Call) -> Problem {
+    let waiting = plan.passed.iter().any(|(_, why)| matches!(why, Passed::CoolingDown(_) | Passed::Absent));
+    let model = plan.passed.iter().any(|(_, why)| *why == Passed::Model);
+    let (status, code) = match (waiting, model) {
+        (true, _) => (503, "none_available"),
+        (false, true) => (404, "model_not_found"),
+        (false, false) if gateway.config.targets.is_empty() => (503, "no_targets"),
+        (false, false) => (501, "not_supported"),
+    };
+    let mut message = format!("no target can serve model `{}` through this API:", call.model);
+    if plan.passed.is_empty() {
+        message.push_str(" none is configured; add a [[target]], or start a local model server");
+    }
+    for (at, (target, why)) in plan.passed.iter().enumerate() {
+        let separator = if at == 0 { "" } else { ";" };
+        let _infallible = write!(message, "{separator} {} {}", gateway.name(*target), why.in_words());
+    }
+    Problem::new(status, code, message)
+}
+
+/// A committed stream broke.
+#[must_use]
+pub fn broken(target: &str, failure: &Failure) -> Problem {
+    let status = match failure.cause {
+        Cause::Draining => 503,
+        Cause::Cancelled => 499,
+        Cause::TimeoutBetweenTokens => 504,
+        _ => 502,
+    };
+    Problem::new(status, failure.cause.as_str(), format!("the answer broke off: {target}: {failure}"))
+}
+
+/// edgeward is stopping.
+#[must_use]
+pub fn stopped() -> Problem {
+    Problem::new(503, "stopping", "edgeward is stopping; try again shortly")
+}
+
+/// All gate buffers are in use.
+#[must_use]
+pub fn no_gate_buffer(gateway: &Gateway) -> Problem {
+    Problem::new(
+        503,
+        "gated_streams",
+        format!(
+            "{} streams are waiting for their first token already; try again shortly, or raise limits.gated_streams",
+            gateway.config.limits.gated_streams
+        ),
+    )
+}
+
+/// The header fields of a problem: JSON, and Retry-After where trying again makes sense.
+pub fn headers(problem: &Problem, cool_down: Option<Duration>, headers: &mut HeaderMap) {
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if problem.status == 503 {
+        let seconds = cool_down.map_or(limits::RETRY_AFTER_SECS, |left| left.as_secs().max(1));
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+}

@@ -1,0 +1,288 @@
+//! After the commit: the target's bytes become the client's, event by event, with only what must change
+//! changed.
+//!
+//! Pure: chunks in, slices of them out. Nothing is copied unless an event was cut across chunks *and* must be
+//! edited. An event in the making is held back until it is whole (up to a bound), so that a stream that breaks
+//! never ends in half an event.
+
+use bytes::Bytes;
+
+use crate::cause::{Cause, Failure};
+use crate::dialect::event::{Facts, Usage};
+use crate::dialect::{self, Dialect};
+use crate::limits::RELAY_EVENT_BYTES;
+use crate::wire::{Framing, Splitter};
+
+/// What is changed on the way.
+#[derive(Clone, Debug, Default)]
+pub struct Edits {
+    /// The client did not ask for usage: usage chunks and `"usage":null` are edgeward's doing.
+    pub hide_usage: bool,
+    /// The client did not ask for prompt progress.
+    pub hide_progress: bool,
+    /// The model name that the client sees, as a JSON string with its quotes.
+    pub model: Option<Bytes>,
+}
+
+/// What the relayed stream has said so far.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// A finish reason.
+    pub finished: bool,
+    /// The protocol's end marker.
+    pub done: bool,
+    /// An error event; its text is bounded.
+    pub error: Option<Failure>,
+    /// That error went to the client as it came, being in its dialect.
+    pub error_shown: bool,
+    /// The last usage reported.
+    pub usage: Option<Usage>,
+}
+
+/// The relay of one stream.
+#[derive(Debug)]
+pub struct Relay {
+    dialect: Dialect,
+    edits: Edits,
+    splitter: Splitter,
+    said: Said,
+    /// The current event's chunks so far, held back.
+    pieces: Vec<Bytes>,
+    pieces_len: usize,
+    /// The current event is too long to hold back: its bytes pass unlooked-at until its end.
+    passing: bool,
+    /// Comments are dropped: these are the gate's held bytes.
+    dropping_comments: bool,
+    scratch: Vec<u8>,
+    moved: bool,
+}
+
+impl Relay {
+    /// A relay for a stream from its first byte on.
+    #[must_use]
+    pub fn new(dialect: Dialect, edits: Edits) -> Self {
+        Relay {
+            dialect,
+            edits,
+            splitter: Splitter::new(dialect.framing()),
+            said: Said::default(),
+            pieces: Vec::new(),
+            pieces_len: 0,
+            passing: false,
+            dropping_comments: false,
+            scratch: Vec::new(),
+            moved: false,
+        }
+    }
+
+    /// What the stream has said.
+    #[must_use]
+    pub fn said(&self) -> &Said {
+        &self.said
+    }
+
+    /// Whether anything but comments came since the last call.
+    pub fn take_moved(&mut self) -> bool {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// The gate's held bytes, comments dropped.
+    pub fn held(&mut self, held: Bytes, out: &mut Vec<Bytes>) {
+        self.dropping_comments = true;
+        self.push(held, out);
+        self.dropping_comments = false;
+    }
+
+    /// The next chunk. Appends what the client gets; after an error event nothing more.
+    pub fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) {
+        let mut run = Run { chunk, start: 0, end: 0 };
+        while run.end < run.chunk.len() && self.said.error.is_none() {
+            let at = run.end;
+            match self.splitter.push(run.chunk.get(at..).unwrap_or_default()) {
+                Some(length) => self.event(at, at + length, &mut run, out),
+                None => {
+                    run.flush(out);
+                    let piece = run.chunk.slice(at..);
+                    run.skip_to(run.chunk.len());
+                    self.unfinished(piece, out);
+                }
+            }
+        }
+        run.flush(out);
+    }
+
+    /// The body ended cleanly: what was held back of a last event without its empty line.
+    pub fn end(&mut self, out: &mut Vec<Bytes>) {
+        if self.passing {
+            self.passing = false;
+            return;
+        }
+        if self.pieces_len > 0 {
+            let mut run = Run { chunk: Bytes::new(), start: 0, end: 0 };
+            self.event(0, 0, &mut run, out);
+            run.flush(out);
+            if self.said.error.is_none() && !self.splitter.is_between() {
+                // The line end that the target left out, so that what follows is an event of its own.
+                out.push(Bytes::from_static(match self.dialect.framing() {
+                    Framing::Sse => b"\n\n",
+                    Framing::Ndjson => b"\n",
+                }));
+            }
+        }
+    }
+
+    /// The stream broke: whether the client's bytes stop inside an event.
+    #[must_use]
+    pub fn cut_inside_event(&self) -> bool {
+        self.passing
+    }
+
+    fn unfinished(&mut self, piece: Bytes, out: &mut Vec<Bytes>) {
+        if self.passing {
+            self.moved = true;
+            out.push(piece);
+            return;
+        }
+        self.pieces_len += piece.len();
+        self.pieces.push(piece);
+        if self.pieces_len > RELAY_EVENT_BYTES {
+            self.passing = true;
+            self.moved = true;
+            self.pieces_len = 0;
+            out.append(&mut self.pieces);
+        }
+    }
+
+    /// An event is whole: the chunk's bytes from `at` to `end`, and whatever was held back before them.
+    fn event(&mut self, at: usize, end: usize, run: &mut Run, out: &mut Vec<Bytes>) {
+        if std::mem::take(&mut self.passing) {
+            self.moved = true;
+            run.keep_to(end);
+            return;
+        }
+        let last = run.chunk.slice(at..end);
+        let in_chunk = self.pieces.is_empty();
+        let raw = if in_chunk { last } else { self.joined(&last) };
+        if self.scratch.len() < raw.len() {
+            self.scratch.resize(raw.len(), 0);
+        }
+        let facts = dialect::inspect_event(self.dialect, &raw, &mut self.scratch);
+        let keep = if facts.blank {
+            // A sign of life. Useful to the client, but nothing of it belongs before the first token.
+            !self.dropping_comments
+        } else {
+            self.moved = true;
+            self.note(&facts, &raw);
+            if self.said.error.is_some() {
+                self.said.error_shown = dialect::is_native_error(self.dialect, &raw);
+                self.said.error_shown
+            } else {
+                !self.hides(&facts)
+            }
+        };
+        let edited = if keep && !facts.blank && self.said.error.is_none() { self.edited(&raw, &facts) } else { None };
+        match (keep, edited) {
+            (true, None) if in_chunk => run.keep_to(end),
+            (true, None) => {
+                run.skip_to(end);
+                out.push(raw);
+            }
+            (true, Some(parts)) => {
+                run.flush(out);
+                run.skip_to(end);
+                out.extend(parts.into_iter().filter(|part| !part.is_empty()));
+            }
+            (false, _) => {
+                run.flush(out);
+                run.skip_to(end);
+            }
+        }
+    }
+
+    fn joined(&mut self, last: &Bytes) -> Bytes {
+        let mut whole = Vec::with_capacity(self.pieces_len + last.len());
+        self.pieces.drain(..).for_each(|piece| whole.extend_from_slice(&piece));
+        whole.extend_from_slice(last);
+        self.pieces_len = 0;
+        Bytes::from(whole)
+    }
+
+    fn note(&mut self, facts: &Facts, raw: &Bytes) {
+        self.said.finished |= facts.finish.is_some();
+        self.said.done |= facts.done;
+        self.said.usage = facts.usage.or(self.said.usage);
+        if facts.finish == Some(crate::dialect::event::Finish::Failed) && facts.error.is_none() {
+            self.said.error = Some(Failure::new(Cause::ErrorInStream));
+        }
+        if let Some(error) = &facts.error {
+            let text = raw.get(error.text.clone()).unwrap_or_default();
+            self.said.error = Some(Failure::with(error.cause, &String::from_utf8_lossy(text)));
+        }
+    }
+
+    fn hides(&self, facts: &Facts) -> bool {
+        (self.edits.hide_usage && facts.usage_only)
+            || (self.edits.hide_progress && facts.progress.is_some() && !facts.content && !facts.thinking)
+    }
+
+    /// The event as the client gets it, where that differs from how it came.
+    fn edited(&self, raw: &Bytes, facts: &Facts) -> Option<Vec<Bytes>> {
+        let model = match (&self.edits.model, &facts.model) {
+            (Some(name), Some(range)) => Some((range.clone(), name.clone())),
+            _ => None,
+        };
+        let usage = match &facts.usage_null {
+            Some(range) if self.edits.hide_usage => {
+                dialect::member_range(raw, range).map(|range| (range, Bytes::new()))
+            }
+            _ => None,
+        };
+        let comments = self.dropping_comments && facts.glued_comment;
+        if model.is_none() && usage.is_none() && !comments {
+            return None;
+        }
+        let mut cuts: heapless::Vec<_, 2> = model.into_iter().chain(usage).collect();
+        cuts.sort_unstable_by_key(|(range, _)| range.start);
+        let mut parts = Vec::with_capacity(5);
+        let mut at = 0;
+        for (range, text) in cuts {
+            parts.push(raw.slice(at..range.start));
+            parts.push(text);
+            at = range.end;
+        }
+        parts.push(raw.slice(at..));
+        if comments {
+            return Some(vec![Bytes::from(crate::wire::sse::without_comments(&parts.concat()))]);
+        }
+        Some(parts)
+    }
+}
+
+/// Events of one chunk that leave untouched leave as one slice: from `start` to `end` is kept and not sent yet.
+struct Run {
+    chunk: Bytes,
+    start: usize,
+    end: usize,
+}
+
+impl Run {
+    fn keep_to(&mut self, end: usize) {
+        self.end = end;
+    }
+
+    fn skip_to(&mut self, end: usize) {
+        self.start = end;
+        self.end = end;
+    }
+
+    fn flush(&mut self, out: &mut Vec<Bytes>) {
+        if self.start < self.end {
+            out.push(self.chunk.slice(self.start..self.end));
+            self.start = self.end;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "relay_tests.rs"]
+mod tests;

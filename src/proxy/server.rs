@@ -1,0 +1,333 @@
+//! The clients' side: connections, and each request up to the point where its driver takes over.
+
+use std::convert::Infallible;
+use std::future::{Future as _, poll_fn};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::auth::{self, Client};
+use super::cancel::Cancel;
+use super::downstream::Downstream;
+use super::drive::{self, Job};
+use super::endpoint::{self, Endpoint};
+use super::gateway::Gateway;
+use super::outlet::{ClientBody, Drive, Flushes, Outlet, poll_caught};
+use super::{body, cors, head, models, operator, pass, refusal};
+use crate::cause::Cause;
+use crate::dialect::reply::Problem;
+use crate::dialect::{Dialect, request};
+use crate::time::now;
+
+/// What is known about one client connection.
+pub struct Connection {
+    /// What all connections share.
+    pub gateway: Rc<Gateway>,
+    /// The other end; `None` on a Unix socket.
+    pub peer: Option<SocketAddr>,
+    /// On the operators' own listener.
+    pub admin: bool,
+    flushes: Rc<Flushes>,
+    stop: Rc<Cancel>,
+}
+
+type Answer = Response<ClientBody>;
+
+/// Serves one connection until it ends.
+pub async fn serve(
+    gateway: Rc<Gateway>,
+    socket: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    peer: Option<SocketAddr>,
+    admin: bool,
+) {
+    let _counted = Counted::new(Rc::clone(&gateway));
+    let flushes = Rc::new(Flushes::default());
+    let stop = Rc::new(Cancel::default());
+    let limits = &gateway.config.limits;
+    let io = Downstream::new(socket, Rc::clone(&flushes), limits.write_time);
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_time)
+        .max_headers(limits.max_headers)
+        .max_buf_size(limits.header_bytes)
+        .keep_alive(true);
+    let mut closing = gateway.closing.subscribe();
+    let connection = Rc::new(Connection { gateway: Rc::clone(&gateway), peer, admin, flushes, stop: Rc::clone(&stop) });
+    let service = service_fn(move |request| {
+        let connection = Rc::clone(&connection);
+        async move { Ok::<_, Infallible>(answer(&connection, request).await) }
+    });
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(io), service));
+    let mut closing = pin!(async move { closing.wait_for(|closing| *closing).await.is_ok() });
+    let mut told = false;
+    // An error here is the client's: bad HTTP, a closed socket, a timeout. hyper has answered what can be.
+    let _ended = poll_fn(|cx| {
+        if stop.poll(cx).is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        if !told && closing.as_mut().poll(cx).is_ready() {
+            told = true;
+            serving.as_mut().graceful_shutdown();
+        }
+        serving.as_mut().poll(cx)
+    })
+    .await;
+}
+
+/// One request, from its head to its response's head.
+async fn answer(connection: &Rc<Connection>, request: Request<Incoming>) -> Answer {
+    let began = now();
+    let gateway = &connection.gateway;
+    let id = gateway.request_id();
+    let dialect = endpoint::dialect_of(request.uri().path());
+    let origin = cors::origin(&gateway.config, request.headers());
+    let mut response = match route(connection, request, id.clone(), began).await {
+        Ok(response) => response,
+        Err(problem) => own(&problem, dialect),
+    };
+    head::own(response.headers_mut(), &id, None, "");
+    cors::allow(response.headers_mut(), origin);
+    if gateway.draining.get() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+async fn route(
+    connection: &Rc<Connection>,
+    request: Request<Incoming>,
+    id: String,
+    began: Instant,
+) -> Result<Answer, Problem> {
+    let gateway = &connection.gateway;
+    strict(&request)?;
+    if !connection.admin {
+        auth::host(&gateway.config, request.headers())?;
+    }
+    if request.method() == Method::OPTIONS {
+        return cors::preflight(&gateway.config, request.headers());
+    }
+    let path = request.uri().path().to_owned();
+    let found = endpoint::find(request.method(), &path);
+    match found {
+        Endpoint::Health => return Ok(text(StatusCode::OK, "ok\n")),
+        Endpoint::Ready => return Ok(operator::ready(gateway)),
+        Endpoint::WrongMethod(allow) => return Ok(wrong_method(&path, allow)),
+        Endpoint::Unknown => return Err(unknown(&path)),
+        _ => {}
+    }
+    let client = if connection.admin {
+        Client { operator: true, ..Client::default() }
+    } else {
+        auth::client(&gateway.config, request.headers(), connection.peer)?
+    };
+    match found {
+        Endpoint::Root => Ok(text(StatusCode::OK, "edgeward is running\n")),
+        Endpoint::Status => operator::only(&client, || operator::status(gateway)),
+        Endpoint::Metrics => operator::only(&client, || operator::metrics(gateway)),
+        Endpoint::Cancel(id) => operator::cancel(gateway, &client, request.headers(), id),
+        Endpoint::Models => Ok(models::list(gateway).await),
+        Endpoint::Model(id) => models::one(gateway, id).await,
+        Endpoint::Answer(dialect) => {
+            let job = read(connection, request, client, id, began, dialect).await?;
+            Ok(driven(job).await)
+        }
+        Endpoint::OllamaWrite if !gateway.config.ollama_writes => Err(Problem::new(
+            403,
+            "forbidden",
+            format!("{path} changes the models on this box and is not passed on; its operator can allow it with `ollama_writes = true`"),
+        )),
+        Endpoint::OllamaRead | Endpoint::OllamaWrite => {
+            let job = read(connection, request, client, id, began, Dialect::OllamaChat).await?;
+            Ok(passed(job).await)
+        }
+        Endpoint::Health | Endpoint::Ready | Endpoint::WrongMethod(_) | Endpoint::Unknown => Err(unknown(&path)),
+    }
+}
+
+/// Reads and decodes a request's body.
+async fn read(
+    connection: &Rc<Connection>,
+    request: Request<Incoming>,
+    client: Client,
+    id: String,
+    began: Instant,
+    dialect: Dialect,
+) -> Result<Job, Problem> {
+    let gateway = &connection.gateway;
+    if gateway.draining.get() {
+        return Err(refusal::stopped());
+    }
+    let (parts, incoming) = request.into_parts();
+    let has_body = matches!(parts.method, Method::POST | Method::DELETE);
+    if has_body {
+        json_type(&parts.headers)?;
+    }
+    let held = body::read(incoming, &gateway.config.limits, &gateway.bodies).await.inspect_err(|problem| {
+        gateway.metrics.limit(problem.code);
+    })?;
+    let call = if has_body {
+        request::decode(dialect, &held.bytes)
+            .map_err(|bad| Problem { param: bad.param, ..Problem::new(400, "invalid_request", bad.message) })?
+    } else {
+        request::Call::bare(dialect, "")
+    };
+    let cancel = Rc::new(Cancel::default());
+    cancel.on_connection(&connection.stop);
+    Ok(Job {
+        gateway: Rc::clone(gateway),
+        registered: gateway.live.enter(&id, &cancel, client.key),
+        id,
+        client: client.name,
+        method: parts.method,
+        path: parts.uri.path().to_owned(),
+        call,
+        body: held,
+        headers: head::from_client(&parts.headers),
+        credential: head::credential(&parts.headers),
+        outlet: Outlet::new(Rc::clone(&connection.flushes)),
+        cancel,
+        began,
+    })
+}
+
+/// Runs a driver until its response has a head; the rest of it lives in the response's body.
+async fn driven(job: Job) -> Answer {
+    let outlet = job.outlet.clone();
+    let dialect = job.call.dialect;
+    run(Box::pin(drive::drive(job)), outlet, dialect).await
+}
+
+async fn passed(job: Job) -> Answer {
+    let outlet = job.outlet.clone();
+    let dialect = job.call.dialect;
+    run(Box::pin(pass::pass(job)), outlet, dialect).await
+}
+
+async fn run(drive: Drive, outlet: Outlet, dialect: Dialect) -> Answer {
+    let mut drive = Some(drive);
+    let head = poll_fn(|cx| {
+        if let Some(running) = drive.as_mut()
+            && poll_caught(running, cx).is_ready()
+        {
+            drive = None;
+        }
+        match (outlet.take_head(), &drive) {
+            (None, Some(_)) => Poll::Pending,
+            (head, _) => Poll::Ready(head),
+        }
+    })
+    .await;
+    let Some(head) = head else {
+        return own(
+            &Problem::new(500, Cause::Internal.as_str(), "edgeward failed on this request; its log says why"),
+            dialect,
+        );
+    };
+    let body = match head.whole {
+        Some(bytes) => ClientBody::Whole(Some(bytes)),
+        None => ClientBody::Driven { drive, outlet },
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = head.status;
+    *response.headers_mut() = head.headers;
+    response
+}
+
+/// HTTP/1.1 as strictly as it must be where another box in between may read it otherwise.
+fn strict(request: &Request<Incoming>) -> Result<(), Problem> {
+    let headers = request.headers();
+    let lengths = headers.get_all(header::CONTENT_LENGTH).iter().count();
+    if lengths > 1 || (lengths > 0 && headers.contains_key(header::TRANSFER_ENCODING)) {
+        return Err(Problem::new(400, "bad_framing", "a request has one Content-Length or a Transfer-Encoding, not both"));
+    }
+    let query = request.uri().query().unwrap_or("");
+    let names_key = |pair: &str| {
+        let name = pair.split('=').next().unwrap_or("").to_ascii_lowercase();
+        matches!(name.as_str(), "key" | "api_key" | "apikey" | "api-key" | "token" | "access_token")
+    };
+    if query.split('&').any(names_key) {
+        return Err(Problem::new(
+            400,
+            "key_in_query",
+            "a key in the query string ends in logs: send it as `Authorization: Bearer …` or `x-api-key: …`",
+        ));
+    }
+    Ok(())
+}
+
+/// A web page can send other types across origins without asking; JSON it cannot.
+fn json_type(headers: &HeaderMap) -> Result<(), Problem> {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let essence = value.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    if essence == "application/json" || essence.ends_with("+json") {
+        return Ok(());
+    }
+    let got = if essence.is_empty() { "none".to_owned() } else { format!("`{essence}`") };
+    Err(Problem::new(
+        415,
+        "unsupported_media_type",
+        format!("the body must have the header `Content-Type: application/json` (got {got})"),
+    ))
+}
+
+fn wrong_method(path: &str, allow: &'static str) -> Answer {
+    let problem = Problem::new(405, "method_not_allowed", format!("{path} takes {allow}"));
+    let mut response = own(&problem, endpoint::dialect_of(path));
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+    response
+}
+
+fn unknown(path: &str) -> Problem {
+    let path: String = path.chars().take(200).collect();
+    Problem::new(404, "not_found", format!("there is no endpoint {path} here"))
+}
+
+/// edgeward's own answer.
+pub(super) fn own(problem: &Problem, dialect: Dialect) -> Answer {
+    let mut response = Response::new(ClientBody::whole(problem.body(dialect)));
+    *response.status_mut() = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    refusal::headers(problem, None, response.headers_mut());
+    response
+}
+
+/// A short answer in plain text.
+pub(super) fn text(status: StatusCode, text: &'static str) -> Answer {
+    let mut response = Response::new(ClientBody::whole(Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// An answer in JSON.
+pub(super) fn json(bytes: Vec<u8>) -> Answer {
+    let mut response = Response::new(ClientBody::whole(bytes));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+struct Counted(Rc<Gateway>);
+
+impl Counted {
+    fn new(gateway: Rc<Gateway>) -> Self {
+        gateway.connections.set(gateway.connections.get() + 1);
+        Counted(gateway)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get().saturating_sub(1));
+    }
+}

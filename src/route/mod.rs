@@ -1,0 +1,207 @@
+//! The plan: which targets can answer this request, in which order, and on which terms.
+
+use std::time::{Duration, Instant};
+
+use crate::config::{CommitOn, Config, Deadlines, Kind, ModelName, OnEmptyStop, Place, Route, Target, TargetUrl};
+use crate::dialect::Dialect;
+use crate::dialect::request::Call;
+use crate::health::store::Store;
+use crate::limits::CANDIDATES_MAX;
+
+/// A target that is eligible for this request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its position in the configuration.
+    pub target: usize,
+    /// Its own name for the model.
+    pub model: String,
+    /// Its deadlines: the route's over the target's over the default.
+    pub deadlines: Deadlines,
+    /// Its context window, in tokens, where it is known.
+    pub context: Option<u32>,
+    /// Whether a silent start may be a model being loaded: Ollama loads inside the request.
+    pub loads: bool,
+}
+
+/// Why a target is not a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passed {
+    /// Its kind has no such endpoint, and nothing translates yet.
+    Dialect,
+    /// Its group is in none of the request's groups.
+    Group,
+    /// Its `models` do not name the model; or it is a cloud without any.
+    Model,
+    /// Embeddings of another family, or of none that the configuration names.
+    EmbeddingFamily,
+    /// Nothing answers on its port yet.
+    Absent,
+    /// It said 429 and named a time, which has not come.
+    CoolingDown(Duration),
+}
+
+impl Passed {
+    /// In words, for the client's error and for `status`.
+    #[must_use]
+    pub fn in_words(self) -> String {
+        match self {
+            Passed::Dialect => "does not speak this API".to_owned(),
+            Passed::Group => "is in another group".to_owned(),
+            Passed::Model => "has no entry for this model in `models`".to_owned(),
+            Passed::EmbeddingFamily => "is not of the same `embeddings` family".to_owned(),
+            Passed::Absent => "was not found on its port yet".to_owned(),
+            Passed::CoolingDown(left) => format!("is rate limited for another {} s", left.as_secs().max(1)),
+        }
+    }
+}
+
+/// The candidates of one request, in order, and what else the request's route says.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// In the order in which they are tried.
+    pub candidates: Vec<Candidate>,
+    /// Everyone else, and why.
+    pub passed: Vec<(usize, Passed)>,
+    /// What commits.
+    pub commit_on: CommitOn,
+    /// Policy for `stop` without content.
+    pub on_empty_stop: OnEmptyStop,
+    /// Whose model name the client sees.
+    pub model_name: ModelName,
+    /// Early headers and signs of life.
+    pub heartbeat: Option<Duration>,
+}
+
+impl Plan {
+    /// When the first cool-down ends, if that is all that is in the way.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.passed
+            .iter()
+            .filter_map(|(_, why)| match why {
+                Passed::CoolingDown(left) => Some(*left),
+                _ => None,
+            })
+            .min()
+    }
+}
+
+/// Plans one request.
+///
+/// Groups come in the route's order, else the router's; inside a group the own region first, then the
+/// file's order. A misconfigured target is still tried, but last: its configuration may have been mended.
+#[must_use]
+pub fn plan(config: &Config, store: &Store, call: &Call, now: Instant) -> Plan {
+    let route = config.routes.iter().find(|route| route.matches(&call.model));
+    let groups = route.and_then(|r| r.groups.as_ref()).unwrap_or(&config.router.groups);
+    let mut plan = Plan {
+        candidates: Vec::new(),
+        passed: Vec::new(),
+        commit_on: route.and_then(|r| r.commit_on).unwrap_or(config.commit_on),
+        on_empty_stop: route.and_then(|r| r.on_empty_stop).unwrap_or(config.on_empty_stop),
+        model_name: route.and_then(|r| r.model_name).unwrap_or(config.model_name),
+        heartbeat: route.and_then(|r| r.heartbeat).or(config.heartbeat),
+    };
+    let mut order: Vec<(bool, usize, bool, usize)> = Vec::new();
+    for (index, target) in config.targets.iter().enumerate() {
+        let Some(group) = groups.iter().position(|group| *group == target.group) else {
+            plan.passed.push((index, Passed::Group));
+            continue;
+        };
+        match eligible(target, index, store, call, now) {
+            Ok(()) => {
+                let elsewhere = config.router.region.is_some() && target.region != config.router.region;
+                let misconfigured = store.get(index).is_some_and(|health| health.misconfigured.is_some());
+                order.push((misconfigured, group, elsewhere, index));
+            }
+            Err(why) => plan.passed.push((index, why)),
+        }
+    }
+    order.sort_unstable();
+    for (_, _, _, index) in order.into_iter().take(CANDIDATES_MAX) {
+        if let Some(target) = config.targets.get(index) {
+            plan.candidates.push(candidate(config, route, target, index, call));
+        }
+    }
+    keep_one_embedding_family(config, call, &mut plan);
+    plan
+}
+
+fn eligible(target: &Target, index: usize, store: &Store, call: &Call, now: Instant) -> Result<(), Passed> {
+    if !speaks(target.kind, call.dialect) {
+        return Err(Passed::Dialect);
+    }
+    let mapless_cloud = target.place == Place::Cloud && target.models.entries.is_empty();
+    if mapless_cloud || target.models.resolve(&call.model).is_none() {
+        return Err(Passed::Model);
+    }
+    let Some(health) = store.get(index) else { return Ok(()) };
+    if health.absent {
+        return Err(Passed::Absent);
+    }
+    match health.cooldown_until {
+        Some(until) if until > now => Err(Passed::CoolingDown(until - now)),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn candidate(config: &Config, route: Option<&Route>, target: &Target, index: usize, call: &Call) -> Candidate {
+    let deadlines = config.deadlines.overlaid(&target.deadlines);
+    Candidate {
+        target: index,
+        model: target.models.resolve(&call.model).unwrap_or(&call.model).to_owned(),
+        deadlines: route.map_or(deadlines, |route| deadlines.overlaid(&route.deadlines)),
+        context: target.context,
+        loads: target.kind == Kind::Ollama,
+    }
+}
+
+/// Vectors of different models do not mix: only candidates of the first one's family stay.
+fn keep_one_embedding_family(config: &Config, call: &Call, plan: &mut Plan) {
+    if !matches!(call.dialect, Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed) {
+        return;
+    }
+    let family = |candidate: &Candidate| config.targets.get(candidate.target).and_then(|t| t.embeddings.clone());
+    let Some(first) = plan.candidates.first().cloned() else { return };
+    let wanted = family(&first);
+    let (same, other): (Vec<_>, Vec<_>) = std::mem::take(&mut plan.candidates)
+        .into_iter()
+        .partition(|c| c.target == first.target || (wanted.is_some() && family(c) == wanted));
+    plan.candidates = same;
+    plan.passed.extend(other.into_iter().map(|c| (c.target, Passed::EmbeddingFamily)));
+}
+
+/// Whether a target of this kind has the dialect's endpoint itself.
+#[must_use]
+pub const fn speaks(kind: Kind, dialect: Dialect) -> bool {
+    match dialect {
+        Dialect::OpenaiChat | Dialect::OpenaiCompletions | Dialect::OpenaiEmbeddings | Dialect::OpenaiResponses => {
+            matches!(kind, Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Openai)
+        }
+        Dialect::OllamaChat | Dialect::OllamaGenerate | Dialect::OllamaEmbed => matches!(kind, Kind::Ollama),
+        Dialect::Anthropic => matches!(kind, Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Anthropic),
+        Dialect::Gemini => matches!(kind, Kind::Gemini),
+    }
+}
+
+/// The upstream path of an endpoint whose own path is `path`: a base of the openai kind ends with its
+/// version (`…/v1`) already, as its users write it; the others' bases do not, and a Unix socket has none.
+fn upstream_path<'a>(target: &Target, path: &'a str) -> &'a str {
+    match (target.kind, &target.url) {
+        (Kind::Openai, TargetUrl::Http { .. } | TargetUrl::Https { .. }) => path.strip_prefix("/v1").unwrap_or(path),
+        (Kind::Openai | Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Anthropic | Kind::Gemini, _) => path,
+    }
+}
+
+/// The path that a request to `target` has for the endpoint `path`: its base, then the path.
+#[must_use]
+pub fn joined_path(target: &Target, path: &str) -> String {
+    let base = match &target.url {
+        TargetUrl::Http { base, .. } | TargetUrl::Https { base, .. } => base.as_str(),
+        TargetUrl::Unix { .. } => "",
+    };
+    format!("{base}{}", upstream_path(target, path))
+}
+
+#[cfg(test)]
+mod tests;
