@@ -68,6 +68,9 @@ pub const JSON_DEPTH_MAX: usize = 100;
 pub const ERROR_TEXT_BYTES: usize = 300;
 /// An error body is read up to this to classify it, in bytes.
 pub const ERROR_BODY_BYTES: usize = 16 * KIB;
+/// Of an error's text, labels first, this much is searched for what it means, in bytes. The longest
+/// text known that ends with its point is Ollama's, with a runner's last line of stderr.
+pub const NEEDLE_TEXT_BYTES: usize = 2 * KIB;
 /// A client-fault 4xx is passed back whole up to this, in bytes.
 pub const CLIENT_FAULT_BODY_BYTES: usize = MIB;
 /// After the commit: an event longer than this is passed on unlooked-at, in bytes.

@@ -1,6 +1,17 @@
 //! What the bytes mean, per protocol: requests, stream frames, whole answers, error texts.
 
+mod anthropic;
+pub mod classify;
 pub mod event;
+mod gemini;
+mod inspect;
+mod ollama;
+mod openai;
+mod responses;
+mod trouble;
+
+pub use classify::{classify, classify_status, error_text};
+pub use inspect::{inspect_answer, inspect_answer_prefix, inspect_cut, inspect_event};
 
 use crate::wire::Framing;
 
