@@ -48,12 +48,7 @@ fn members<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>, seen: &mut Seen<'a>) -> 
 }
 
 /// A member of the message object.
-fn message<'a>(
-    key: &[u8],
-    c: &mut Cursor<'a>,
-    look: &mut Look<'a>,
-    seen: &mut Seen<'a>,
-) -> Result<(), Stop> {
+fn message<'a>(key: &[u8], c: &mut Cursor<'a>, look: &mut Look<'a>, seen: &mut Seen<'a>) -> Result<(), Stop> {
     match key {
         b"model" => {
             look.model(c)?;

@@ -68,10 +68,7 @@ const TABLE: &[(Cause, &[Needle])] = &[
             Two("but only", "are available (after"),
         ],
     ),
-    (
-        Cause::Crashed,
-        &[One("error loading model"), One("failed to load model"), One("unable to load model")],
-    ),
+    (Cause::Crashed, &[One("error loading model"), One("failed to load model"), One("unable to load model")]),
     (
         Cause::Loading,
         &[

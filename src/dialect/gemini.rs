@@ -85,8 +85,15 @@ fn finish(reason: &[u8]) -> Option<Finish> {
     match reason {
         b"" | b"FINISH_REASON_UNSPECIFIED" => None,
         b"MAX_TOKENS" => Some(Finish::Length),
-        b"SAFETY" | b"RECITATION" | b"LANGUAGE" | b"BLOCKLIST" | b"PROHIBITED_CONTENT" | b"SPII"
-        | b"IMAGE_SAFETY" | b"IMAGE_PROHIBITED_CONTENT" | b"IMAGE_RECITATION" => Some(Finish::Filtered),
+        b"SAFETY"
+        | b"RECITATION"
+        | b"LANGUAGE"
+        | b"BLOCKLIST"
+        | b"PROHIBITED_CONTENT"
+        | b"SPII"
+        | b"IMAGE_SAFETY"
+        | b"IMAGE_PROHIBITED_CONTENT"
+        | b"IMAGE_RECITATION" => Some(Finish::Filtered),
         // STOP, and what the model itself got wrong (OTHER, MALFORMED_FUNCTION_CALL): its own end.
         _ => Some(Finish::Stop),
     }

@@ -86,10 +86,13 @@ pub fn inspect_cut(dialect: Dialect, framing: Framing, start: &[u8]) -> Facts {
                 beginning(dialect, text, name, false, data.start)
             }
             // Comments and the like without end: nothing, and nothing wrong, but for bare text.
-            (_, None) => Facts {
-                alien: sse::parse(start, &mut []).is_ok_and(|event| event.stray.is_some()),
-                ..Facts::default()
-            },
+            (_, None) => {
+                let stray = sse::parse(start, &mut []).ok().and_then(|event| event.stray);
+                let text = stray.and_then(|stray| start.get(stray)).unwrap_or_default();
+                let a_field_begins = [&b"data"[..], b"event", b"retry", b"id"];
+                let alien = !a_field_begins.iter().any(|name| name.starts_with(text));
+                Facts { alien, ..Facts::default() }
+            }
         },
     }
 }

@@ -53,3 +53,6 @@ impl Dialect {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,7 +56,9 @@ fn members<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>, seen: &mut Seen<'a>) -> 
 
 fn words<'a>(key: &[u8], c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
     match key {
-        b"content" | b"response" | b"tool_calls" | b"image" | b"images" => look.facts.content |= c.truthy()?,
+        b"content" | b"response" | b"tool_calls" | b"image" | b"images" => {
+            look.facts.content |= c.truthy()?
+        }
         b"thinking" => look.facts.thinking |= c.truthy()?,
         _ => {}
     }

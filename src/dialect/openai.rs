@@ -194,11 +194,7 @@ fn embeddings<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
 }
 
 /// Counts in OpenAI's shape; several keys add up to the completion.
-pub(super) fn usage(
-    c: &mut Cursor<'_>,
-    prompt: &[u8],
-    completion: &[&[u8]],
-) -> Result<Option<Usage>, Stop> {
+pub(super) fn usage(c: &mut Cursor<'_>, prompt: &[u8], completion: &[&[u8]]) -> Result<Option<Usage>, Stop> {
     let mut usage = Usage::default();
     let known = c.object(|key, c| {
         if key == prompt {

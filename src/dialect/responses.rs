@@ -21,7 +21,11 @@ struct Seen<'a> {
 pub(super) fn read<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
     let mut seen = Seen::default();
     let result = members(c, look, &mut seen);
-    if look.whole { decide_answer(look, &seen) } else { decide_event(look, &seen) }
+    if look.whole {
+        decide_answer(look, &seen)
+    } else {
+        decide_event(look, &seen)
+    }
     result
 }
 

@@ -88,3 +88,6 @@ impl Splitter {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;
