@@ -100,7 +100,7 @@ fn ordinary_frames_cost_no_allocation() {
                 let facts = inspect_event(dialect, raw, &mut join);
                 assert!(!facts.alien && facts.error.is_none());
                 tokens += usize::from(facts.content || facts.thinking);
-                let cut = inspect_cut(dialect, dialect.framing(), &raw[..len - 3]);
+                let cut = inspect_cut(dialect, dialect.framing(), &raw[..len.saturating_sub(3)]);
                 assert!(!cut.alien || raw.ends_with(b"[DONE]\n\n"), "{dialect:?}");
                 assert!(sse::without_comments(raw).all(|kept| kept.end <= len));
                 rest = after;
