@@ -69,6 +69,14 @@ pub fn key_is(raw: &[u8], name: &str) -> bool {
     serde_json::from_slice::<Cow<'_, str>>(&quoted).is_ok_and(|key| key == name)
 }
 
+/// A string's inside with its escapes resolved, for a person to read; as it stands where it cannot
+/// be, with what is no UTF-8 replaced. Allocates.
+#[must_use]
+pub fn readable(raw: &[u8]) -> String {
+    let quoted = [b"\"", raw, b"\""].concat();
+    serde_json::from_slice(&quoted).unwrap_or_else(|_| String::from_utf8_lossy(raw).into_owned())
+}
+
 /// A place in a JSON text. Every method takes exactly one value, of whatever type.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {

@@ -3,7 +3,7 @@
 mod cursor;
 mod profile;
 
-pub use cursor::{Cursor, Stop, Str, key_is};
+pub use cursor::{Cursor, Stop, Str, key_is, readable};
 pub use profile::{Profile, TooDeep, profile};
 
 #[cfg(test)]

@@ -197,3 +197,11 @@ fn keys_compare_decoded() {
     assert!(!key_is(b"mod\\u0066l", "model"));
     assert!(!key_is(b"mod\\", "model"));
 }
+
+#[test]
+fn texts_are_made_readable() {
+    assert_eq!(readable(br#"GPU \"0\" \u00e9"#), "GPU \"0\" é");
+    assert_eq!(readable(b"<a href=\"x\">"), "<a href=\"x\">");
+    assert_eq!(readable(b"cut \\u00"), "cut \\u00");
+    assert_eq!(readable(b"\xff"), "\u{fffd}");
+}
