@@ -41,10 +41,17 @@ pub struct Progress {
 /// What one frame says. A frame may say several things at once (Ollama's last token with `done`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
+    /// Nothing but comments or blank lines: a sign of life that says nothing.
+    pub blank: bool,
+    /// It has comment lines beside its fields.
+    pub comments: bool,
     /// It carries content or a tool call.
     pub content: bool,
     /// It carries thinking.
     pub thinking: bool,
+    /// It carries thinking, but neither `id` nor `model`: a model swapper's banner, unless
+    /// `drop_anonymous_reasoning` is off. `thinking` is then false.
+    pub anonymous_thinking: bool,
     /// A finish reason.
     pub finish: Option<Finish>,
     /// Usage; kept even when the frame carries nothing else.
@@ -53,17 +60,21 @@ pub struct Facts {
     pub usage_only: bool,
     /// The protocol's end marker: `[DONE]`, `message_stop`, `response.completed`, `done:true`.
     pub done: bool,
-    /// An error in any shape. The text is for a person; the cause is decided.
+    /// An error in any shape. The text is for a person; the cause is decided. Always there with
+    /// [`Finish::Failed`].
     pub error: Option<ErrorFact>,
     /// Prompt progress. Frames with it carry nothing for the client.
     pub progress: Option<Progress>,
     /// Where, in the bytes that were looked at, the value of the model's name is (quotes included).
+    /// `None` when data that stood on several lines had to be joined.
     pub model: Option<Range<usize>>,
     /// Where an explicit `"usage":null` member's value is, so that it can be cut out.
+    /// `None` for joined data, too.
     pub usage_null: Option<Range<usize>>,
     /// Not this protocol at all: not JSON, HTML, a stray line.
     pub alien: bool,
-    /// The model's name is empty: with `fp_ollama` and the end of the stream, Ollama's swallowed error.
+    /// The model's name is empty and the fingerprint `fp_ollama`: with the end of the stream,
+    /// Ollama's swallowed error. An empty name alone is Azure's filter report, and harmless.
     pub nameless: bool,
 }
 
@@ -72,6 +83,7 @@ pub struct Facts {
 pub struct ErrorFact {
     /// By the needle table.
     pub cause: Cause,
-    /// Where its text is in the bytes that were looked at (raw JSON string content, or the whole frame).
+    /// Where its text is in the bytes that were looked at (raw JSON string content, escapes kept;
+    /// or the whole frame).
     pub text: Range<usize>,
 }

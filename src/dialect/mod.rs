@@ -1,8 +1,21 @@
 //! What the bytes mean, per protocol: requests, stream frames, whole answers, error texts.
 
+mod anthropic;
+pub mod classify;
 pub mod event;
+mod gemini;
+mod inspect;
+mod ollama;
+mod openai;
 pub mod reply;
 pub mod request;
+mod responses;
+mod trouble;
+
+pub use classify::{classify, classify_status, error_text};
+pub use inspect::{
+    inspect_answer, inspect_answer_prefix, inspect_cut, inspect_event, is_native_error, member_range,
+};
 
 use crate::wire::Framing;
 
@@ -66,3 +79,6 @@ impl Dialect {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

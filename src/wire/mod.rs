@@ -1,5 +1,11 @@
 //! Framing: where an event ends in a stream of bytes, whatever way the bytes were cut.
 
+pub mod json;
+mod split;
+pub mod sse;
+
+pub use split::Splitter;
+
 /// How a stream is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {

@@ -1,0 +1,210 @@
+//! OpenAI chat and completions as everybody speaks them, embeddings, and llama.cpp's `/completion`.
+
+use super::event::{Finish, Progress, Usage};
+use super::inspect::Look;
+use crate::cause::Cause;
+use crate::wire::json::{Cursor, Stop, Str};
+
+/// What only the whole frame can tell.
+#[derive(Default)]
+struct Seen {
+    /// It has an `id` or a `model` that is not empty.
+    named: bool,
+    empty_model: bool,
+    fp_ollama: bool,
+    /// `choices` is there, with so many.
+    choices: Option<usize>,
+    /// llama.cpp's `/completion`: top-level `content`, `stop`, `stop_type`.
+    bare_content: bool,
+    bare_stop: bool,
+    bare_limit: bool,
+}
+
+/// One frame of a stream, or a whole answer.
+pub(super) fn read<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
+    let mut seen = Seen::default();
+    let result = members(c, look, &mut seen);
+    decide(look, &seen);
+    result
+}
+
+fn members<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>, seen: &mut Seen) -> Result<(), Stop> {
+    c.object(|key, c| {
+        match key {
+            b"id" => seen.named |= c.string()?.is_some_and(|id| !id.raw.is_empty()),
+            b"model" => {
+                if let Some(model) = look.model(c)? {
+                    seen.named |= !model.raw.is_empty();
+                    seen.empty_model = model.is(b"");
+                }
+            }
+            b"system_fingerprint" => seen.fp_ollama = c.string()?.is_some_and(|fp| fp.is(b"fp_ollama")),
+            b"choices" => {
+                seen.choices = Some(0);
+                c.array(|c| {
+                    seen.choices = seen.choices.map(|count| count + 1);
+                    choice(c, look)
+                })?;
+            }
+            b"usage" => {
+                if c.peek()? == b'n' {
+                    look.facts.usage_null = Some(c.value()?);
+                } else {
+                    look.usage(c, b"prompt_tokens", &[b"completion_tokens"])?;
+                }
+            }
+            b"prompt_progress" => progress(c, look)?,
+            b"data" => embeddings(c, look)?,
+            b"content" => seen.bare_content = c.truthy()?,
+            b"stop" => seen.bare_stop = c.is_true()?,
+            b"stop_type" => seen.bare_limit = c.string()?.is_some_and(|kind| kind.is(b"limit")),
+            _ => look.trouble.member(key, c)?,
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn decide(look: &mut Look<'_>, seen: &Seen) {
+    look.trouble.answers = seen.choices.is_some();
+    let facts = &mut look.facts;
+    facts.nameless = seen.empty_model && seen.fp_ollama;
+    if seen.choices.is_none() {
+        facts.content |= seen.bare_content;
+        if seen.bare_stop {
+            facts.done = true;
+            facts.finish = Some(if seen.bare_limit { Finish::Length } else { Finish::Stop });
+        }
+    }
+    if facts.thinking && !seen.named && !look.whole {
+        facts.thinking = false;
+        facts.anonymous_thinking = true;
+    }
+    facts.usage_only =
+        seen.choices == Some(0) && facts.usage.is_some() && facts.progress.is_none() && !facts.content;
+}
+
+fn choice<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
+    c.object(|key, c| {
+        match key {
+            b"delta" | b"message" => delta(c, look)?,
+            b"text" => look.facts.content |= c.truthy()?,
+            b"finish_reason" => {
+                if let Some(reason) = c.string()? {
+                    finish(look, reason);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn delta<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
+    c.object(|key, c| {
+        let facts = &mut look.facts;
+        match key {
+            // `images`: OpenRouter's generated pictures.
+            b"content" | b"refusal" | b"images" => facts.content |= c.truthy()?,
+            b"reasoning_content" | b"reasoning" | b"reasoning_details" => facts.thinking |= c.truthy()?,
+            b"tool_calls" => {
+                c.array(|c| {
+                    c.object(|key, c| {
+                        if matches!(key, b"function" | b"custom") {
+                            call(c, look)?;
+                        }
+                        Ok(())
+                    })?;
+                    Ok(())
+                })?;
+            }
+            b"function_call" => call(c, look)?,
+            b"audio" => {
+                c.object(|key, c| {
+                    if matches!(key, b"data" | b"transcript") {
+                        facts.content |= c.truthy()?;
+                    }
+                    Ok(())
+                })?;
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// A call counts once it names its function or has arguments.
+fn call<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
+    c.object(|key, c| {
+        if matches!(key, b"name" | b"arguments" | b"input") {
+            look.facts.content |= c.truthy()?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn finish(look: &mut Look<'_>, reason: Str<'_>) {
+    let finish = match reason.raw {
+        b"" => return,
+        b"length" | b"max_tokens" => Finish::Length,
+        b"content_filter" => Finish::Filtered,
+        b"error" | b"abort" => return look.fail(Cause::ErrorInStream),
+        // DeepSeek's.
+        b"insufficient_system_resource" => return look.fail(Cause::Overloaded),
+        _ => Finish::Stop,
+    };
+    look.facts.finish = Some(finish);
+}
+
+fn progress<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
+    let mut progress = Progress { processed: 0, total: 0 };
+    let known = c.object(|key, c| {
+        match key {
+            b"processed" => progress.processed = c.number()?.unwrap_or(0),
+            b"total" => progress.total = c.number()?.unwrap_or(0),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    if known {
+        look.facts.progress = Some(progress);
+    }
+    Ok(())
+}
+
+fn embeddings<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
+    if c.peek()? != b'[' {
+        // SiliconFlow's flat error has `"data":null`.
+        return c.skip();
+    }
+    c.array(|c| {
+        c.object(|key, c| {
+            if key == b"embedding" {
+                look.trouble.answers = true;
+                look.facts.content |= c.truthy()?;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Counts in OpenAI's shape; several keys add up to the completion.
+pub(super) fn usage(c: &mut Cursor<'_>, prompt: &[u8], completion: &[&[u8]]) -> Result<Option<Usage>, Stop> {
+    let mut usage = Usage::default();
+    let known = c.object(|key, c| {
+        if key == prompt {
+            usage.prompt = c.number()?;
+        } else if completion.contains(&key)
+            && let Some(count) = c.number()?
+        {
+            usage.completion = Some(usage.completion.unwrap_or(0).saturating_add(count));
+        }
+        Ok(())
+    })?;
+    Ok(known.then_some(usage))
+}
