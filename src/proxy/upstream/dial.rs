@@ -60,7 +60,9 @@ pub(super) async fn tunnel(proxy: &Forward, host: &str, port: u16) -> Result<Tcp
             return Err(by_proxy(Failure::with(Cause::Protocol, "answered CONNECT with too much")));
         }
         match stream.read_buf(&mut answer).await {
-            Ok(0) => return Err(by_proxy(Failure::with(Cause::Closed, "closed without an answer to CONNECT"))),
+            Ok(0) => {
+                return Err(by_proxy(Failure::with(Cause::Closed, "closed without an answer to CONNECT")));
+            }
             Ok(_) => {}
             Err(error) => return Err(by_proxy(fault::of_io(&error))),
         }
@@ -127,12 +129,11 @@ async fn race(addresses: Vec<SocketAddr>) -> Result<TcpStream, Failure> {
             return Err(failed);
         }
         let first = poll_fn(|cx| {
-            let done = running.iter_mut().enumerate().find_map(|(at, attempt)| {
-                match attempt.as_mut().poll(cx) {
+            let done =
+                running.iter_mut().enumerate().find_map(|(at, attempt)| match attempt.as_mut().poll(cx) {
                     Poll::Ready(outcome) => Some((at, outcome)),
                     Poll::Pending => None,
-                }
-            });
+                });
             let Some((at, outcome)) = done else { return Poll::Pending };
             drop(running.swap_remove(at));
             Poll::Ready(outcome)

@@ -56,7 +56,10 @@ impl fmt::Display for SendError {
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let version = if self.is_http2() { "HTTP/2" } else { "HTTP/1.1" };
-        f.debug_struct("Link").field("reused", &self.reused).field("version", &version).finish_non_exhaustive()
+        f.debug_struct("Link")
+            .field("reused", &self.reused)
+            .field("version", &version)
+            .finish_non_exhaustive()
     }
 }
 

@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use super::body::RequestBody;
 use super::dial::{self, Forward};
 use super::fault;
-use super::socket::{Metered, Meter, Socket};
+use super::socket::{Meter, Metered, Socket};
 use super::tls::{Tls, Trust};
 use super::{ProxyRules, authority};
 use crate::cause::Failure;
@@ -192,7 +192,9 @@ impl Http1 {
     /// Lets the driver look at the socket once: an end, or bytes that nobody asked for, show here.
     fn is_ready(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
-        Pin::new(&mut self.driver).poll(&mut cx).is_pending() && self.sender.is_ready() && !self.meter.is_deaf()
+        Pin::new(&mut self.driver).poll(&mut cx).is_pending()
+            && self.sender.is_ready()
+            && !self.meter.is_deaf()
     }
 }
 
