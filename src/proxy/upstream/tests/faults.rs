@@ -92,7 +92,7 @@ async fn in_the_body() {
         }
         let (stage, cause) = fails(format!("{chunked}2\r\nok\r\n"), Then::Reset).await;
         assert_eq!((stage, cause), ("body", Cause::Reset));
-        let gzip = "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\nok";
+        let gzip = "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\ndata: no gzip at all\n\n";
         assert_eq!(fails(gzip, Then::Close).await, ("body", Cause::Protocol));
         let brotli = "HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 2\r\n\r\nok";
         let (stage, failure) = outcome(brotli, Then::Close).await.unwrap_err();

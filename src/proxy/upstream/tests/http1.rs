@@ -57,6 +57,7 @@ async fn a_connection_is_reused_after_a_clean_end() {
             say(&mut stream, "HTTP/1.1 204 No Content\r\n\r\n").await;
             request(&mut stream).await;
             say(&mut stream, OK).await;
+            closed(&mut stream).await;
         });
         for reused in [false, true, true] {
             let mut reply = ask(&upstreams).await.unwrap();
@@ -65,6 +66,7 @@ async fn a_connection_is_reused_after_a_clean_end() {
             assert!(reply.chunk().await.is_none(), "the end stays the end");
             assert_eq!(upstreams.idle(0), 1);
         }
+        drop(upstreams);
         server.await.unwrap();
     })
     .await;
@@ -342,6 +344,7 @@ async fn a_large_body_arrives_whole() {
             let (_, body) = request(&mut stream).await;
             assert!(body[..expected.len()] == expected[..] && body[expected.len()..] == expected[..]);
             say(&mut stream, OK).await;
+            closed(&mut stream).await;
         });
         let piece = Bytes::copy_from_slice(&piece);
         let body = RequestBody::new(vec![piece.clone(), piece]);
@@ -349,6 +352,7 @@ async fn a_large_body_arrives_whole() {
         let mut reply = upstreams.connect(0, false).await.unwrap().send(post("/", body)).await.unwrap();
         assert_eq!(read(&mut reply).await.1, None);
         assert_eq!(upstreams.idle(0), 1);
+        drop((reply, upstreams));
         server.await.unwrap();
     })
     .await;

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 
-use super::{Link, ProxyRules, Reply, RequestBody, SendError, Upstreams};
+use super::{ProxyRules, Reply, RequestBody, SendError, Upstreams};
 use crate::cause::Failure;
 use crate::config::{Kind, ModelMap, Place, Roots, Target, TargetUrl};
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cause::Cause;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::path::PathBuf;
@@ -21,10 +21,11 @@ pub(super) struct Authority {
 impl Authority {
     pub(super) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, format!("authority {count}"));
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let file = std::env::temp_dir().join(format!("edgeward-ca-{}-{count}.pem", std::process::id()));
         std::fs::write(&file, issuer.pem()).unwrap();
         Authority { issuer, file }
@@ -95,7 +96,6 @@ async fn a_trusted_server_answers_over_http1_and_sessions_resume() {
                 assert!(head.contains(&format!("host: localhost:{port}\r\n")), "{head}");
                 say(&mut stream, OK).await;
                 kinds.push(stream.get_ref().1.handshake_kind().unwrap());
-                // Two more bytes than a session ticket needs would be a second answer.
                 closed(&mut stream).await;
             }
             kinds
