@@ -99,6 +99,32 @@ pub const IDLE_LOCAL: Duration = Duration::from_secs(3);
 pub const IDLE_CLOUD: Duration = Duration::from_secs(50);
 /// Idle connections kept per target.
 pub const IDLE_MAX: usize = 8;
+/// A warm spare's whole handshake must be done in this time; nobody waits for it.
+pub const WARM_TIME: Duration = Duration::from_secs(10);
+/// The next address of a name is tried beside the ones before it after this; RFC 8305 section 5 recommends 250 ms.
+pub const CONNECT_STAGGER: Duration = Duration::from_millis(250);
+/// Addresses of one name that are tried at all.
+pub const CONNECT_ADDRESSES_MAX: usize = 8;
+/// TCP keep-alive towards targets: the first probe after this much silence.
+pub const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+/// TCP keep-alive towards targets: between two probes.
+pub const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// A forward proxy's answer to CONNECT, head only, in bytes.
+pub const PROXY_HEAD_BYTES: usize = 8 * KIB;
+/// HTTP/2: what a target may send on one stream before we read it, in bytes. This is the backpressure
+/// of a slow client, so it is also what one costs in memory.
+pub const H2_STREAM_WINDOW: u32 = 256 * 1024;
+/// HTTP/2: the same for all streams of one connection, in bytes.
+pub const H2_CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
+/// HTTP/2: requests on one connection at once; common servers allow 100 to 128.
+pub const H2_STREAMS_MAX: usize = 100;
+/// HTTP/2: a connection in use that is silent for this long is asked for a sign of life.
+pub const H2_PING_INTERVAL: Duration = Duration::from_secs(15);
+/// HTTP/2: a connection that gives none in this time is dead.
+pub const H2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 const _: () = assert!(BODY_MEMORY >= MAX_BODY);
 const _: () = assert!(ANSWER_MEMORY >= ANSWER_BUFFER);
+const _: () = assert!(H2_CONNECTION_WINDOW > H2_STREAM_WINDOW);
+// hyper refuses a smaller read buffer than this.
+const _: () = assert!(UPSTREAM_HEAD_BYTES >= 8 * KIB);

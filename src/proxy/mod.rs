@@ -1,0 +1,3 @@
+//! The shell around the pure rooms: sockets, timers, tasks.
+
+pub mod upstream;
