@@ -23,5 +23,6 @@ pub mod cause;
 pub mod config;
 pub mod dialect;
 pub mod limits;
+pub mod observe;
 pub mod time;
 pub mod wire;

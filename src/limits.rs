@@ -92,6 +92,15 @@ pub const IDLE_CLOUD: Duration = Duration::from_secs(50);
 /// Idle connections kept per target.
 pub const IDLE_MAX: usize = 8;
 
+/// A log line as text, in bytes, its newline included. A pipe that polls writable has room for a page.
+pub const LOG_LINE_BYTES: usize = 4096;
+/// One field's value in the journal, in bytes.
+pub const LOG_VALUE_BYTES: usize = 2048;
+/// How long a log line may wait for journald, and hold up everything else meanwhile.
+pub const JOURNAL_WAIT: Duration = Duration::from_millis(5);
+/// A limit that is hit all the time is logged once in this.
+pub const LIMIT_LOG_INTERVAL: Duration = Duration::from_secs(1);
+
 const _: () = assert!(GATE_BUFFER > 4 * GATE_RESERVE);
 const _: () = assert!(BODY_MEMORY >= MAX_BODY);
 const _: () = assert!(ANSWER_MEMORY >= ANSWER_BUFFER);
