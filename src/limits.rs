@@ -96,8 +96,8 @@ pub const IDLE_MAX: usize = 8;
 pub const LOG_LINE_BYTES: usize = 4096;
 /// One field's value in the journal, in bytes.
 pub const LOG_VALUE_BYTES: usize = 2048;
-/// How long a log line may wait for journald, and hold up everything else meanwhile.
-pub const JOURNAL_WAIT: Duration = Duration::from_millis(5);
+/// How long a log line may wait for room, and hold up everything else meanwhile; under a second.
+pub const LOG_WAIT: Duration = Duration::from_millis(5);
 /// A limit that is hit all the time is logged once in this.
 pub const LIMIT_LOG_INTERVAL: Duration = Duration::from_secs(1);
 

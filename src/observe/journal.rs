@@ -28,13 +28,13 @@ impl Journal {
     pub fn open(path: impl AsRef<Path>) -> Option<Self> {
         let path = path.as_ref().to_owned();
         let socket = UnixDatagram::unbound().ok()?;
-        socket.set_write_timeout(Some(limits::JOURNAL_WAIT)).ok()?;
+        socket.set_write_timeout(Some(limits::LOG_WAIT)).ok()?;
         // journald takes an empty datagram for nothing.
         socket.send_to(&[], &path).ok()?;
         Some(Journal { socket, path, stuck: AtomicBool::new(false) })
     }
 
-    /// Whether it was taken. Waits for room up to [`limits::JOURNAL_WAIT`], but not twice in a row.
+    /// Whether it was taken. Waits for room up to [`limits::LOG_WAIT`], but not twice in a row.
     pub fn send(&self, metadata: &Metadata<'_>, fields: &Fields) -> bool {
         // Always sent whole or not at all.
         let sent = self.socket.send_to(&encode(metadata, fields), &self.path).is_ok();

@@ -3,7 +3,8 @@
 use std::fmt::{self, Write as _};
 use std::io::{IsTerminal, Write as _};
 use std::os::fd::AsFd;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::Level;
@@ -15,28 +16,33 @@ use crate::limits;
 pub struct Stderr {
     /// A file or a pipe is read later, so its lines have a date.
     dated: bool,
+    /// The last line found no room: the next ones do not wait for any.
+    stuck: AtomicBool,
 }
 
 impl Stderr {
     /// Whatever it is connected to.
     pub fn new() -> Self {
-        Stderr { dated: !std::io::stderr().is_terminal() }
+        Stderr { dated: !std::io::stderr().is_terminal(), stuck: AtomicBool::new(false) }
     }
 
-    /// Whether it was taken. Never waits.
+    /// Whether it was taken. Waits for room up to [`limits::LOG_WAIT`], but not twice in a row.
     pub fn write(&self, line: &str) -> bool {
         let line = if self.dated { line } else { line.split_once('T').map_or(line, |(_, rest)| rest) };
         let stderr = std::io::stderr();
-        has_room(&stderr) && stderr.lock().write_all(line.as_bytes()).is_ok()
+        let wait = if self.stuck.load(Ordering::Relaxed) { Duration::ZERO } else { limits::LOG_WAIT };
+        let room = has_room(&stderr, wait);
+        self.stuck.store(!room, Ordering::Relaxed);
+        room && stderr.lock().write_all(line.as_bytes()).is_ok()
     }
 }
 
-/// Whether a line fits without a wait: a pipe that polls writable has room for a whole page, and no
+/// Whether a line fits, now or within `wait`, without blocking the write: a pipe that polls writable has room for a whole page, and no
 /// line is longer ([`limits::LOG_LINE_BYTES`]).
-fn has_room(to: &impl AsFd) -> bool {
+fn has_room(to: &impl AsFd, wait: Duration) -> bool {
     let mut ready = [PollFd::new(to, PollFlags::OUT)];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut ready, Some(&at_once)).is_ok() && ready[0].revents().contains(PollFlags::OUT)
+    let wait = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
+    poll(&mut ready, Some(&wait)).is_ok() && ready[0].revents().contains(PollFlags::OUT)
 }
 
 /// One event as text; always one line, its newline included.
@@ -117,7 +123,6 @@ fn civil(days: u64) -> (u64, u64, u64) {
 pub mod tests {
     use super::*;
     use std::sync::{Arc, Mutex};
-    use std::time::Duration;
 
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
@@ -206,7 +211,7 @@ pub mod tests {
         let line = "x".repeat(limits::LOG_LINE_BYTES);
         let mut written = 0;
         // If room were promised wrongly, the write would block for ever.
-        while has_room(&writer) {
+        while has_room(&writer, limits::LOG_WAIT) {
             writer.write_all(line.as_bytes()).unwrap();
             written += 1;
         }
