@@ -24,5 +24,6 @@ pub mod config;
 pub mod dialect;
 pub mod limits;
 pub mod proxy;
+pub mod observe;
 pub mod time;
 pub mod wire;

@@ -123,6 +123,16 @@ pub const H2_PING_INTERVAL: Duration = Duration::from_secs(15);
 /// HTTP/2: a connection that gives none in this time is dead.
 pub const H2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A log line as text, in bytes, its newline included. A pipe that polls writable has room for a page.
+pub const LOG_LINE_BYTES: usize = 4096;
+/// One field's value in the journal, in bytes.
+pub const LOG_VALUE_BYTES: usize = 2048;
+/// How long a log line may wait for room, and hold up everything else meanwhile; under a second.
+pub const LOG_WAIT: Duration = Duration::from_millis(5);
+/// A limit that is hit all the time is logged once in this.
+pub const LIMIT_LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+const _: () = assert!(GATE_BUFFER > 4 * GATE_RESERVE);
 const _: () = assert!(BODY_MEMORY >= MAX_BODY);
 const _: () = assert!(ANSWER_MEMORY >= ANSWER_BUFFER);
 const _: () = assert!(H2_CONNECTION_WINDOW > H2_STREAM_WINDOW);

@@ -1,0 +1,289 @@
+//! Each kind of event that operators can search for, with its fixed `MESSAGE_ID`.
+//!
+//! Fields are `EDGEWARD_…` in the journal and bare names in text. None holds a prompt, an answer or a key.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tracing::{error, info, warn};
+
+use super::kinds::{Limit, Outcome};
+use crate::cause::{Cause, Failure};
+use crate::dialect::event::Usage;
+use crate::limits;
+
+/// `request_done`: one for each request, at its end. `journalctl MESSAGE_ID=…` finds them all.
+pub const REQUEST_DONE: &str = "826f06e80a8e410e81e0863c17c5a26f";
+/// `attempt_failed`: one for each attempt that gave no good answer.
+pub const ATTEMPT_FAILED: &str = "1dd89b0dfdf34f24b0c3f06c3843e0b6";
+/// `target_misconfigured`: a target refused our key or lacks the model; only its configuration can help.
+pub const TARGET_MISCONFIGURED: &str = "4025d402f62c45359b2411d0bb684643";
+/// `started`: ready for clients.
+pub const STARTED: &str = "6e039ddda92e4cec86fded8aaf51688e";
+/// `stopping`: no new connections; running streams are let finish.
+pub const STOPPING: &str = "07440927ceb9446f93f33ba4aa7c3c09";
+/// `limit_hit`: a request or a connection met a configured limit.
+pub const LIMIT_HIT: &str = "8fc42e80dcd646089c16b7157a26ff18";
+
+/// A finished request, as its one line tells it.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Its id.
+    pub request: &'a str,
+    /// The name of the client's key.
+    pub client: Option<&'a str>,
+    /// The client's protocol, or the endpoint's path for what is no dialect.
+    pub dialect: &'static str,
+    /// The model that was asked for; empty when unknown.
+    pub model: &'a str,
+    /// Who answered.
+    pub target: Option<&'a str>,
+    /// `box:oom,cloud:committed`, as in `x-edgeward-attempts`.
+    pub attempts: &'a str,
+    /// The HTTP status that the client got; `None` when it got none.
+    pub status: Option<u16>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why, where it did not end well.
+    pub cause: Option<Cause>,
+    /// From the request's head to its first token's way out.
+    pub ttft: Option<Duration>,
+    /// From the request's head to its end.
+    pub took: Duration,
+    /// Body bytes sent to the client.
+    pub bytes: u64,
+    /// As far as the server reported them.
+    pub usage: Usage,
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// One line a request.
+pub fn request_done(record: &Record<'_>) {
+    // A level is part of a callsite, so each has its own.
+    macro_rules! tell {
+        ($level:ident) => {
+            $level!(
+                message_id = REQUEST_DONE,
+                edgeward_event = "request_done",
+                edgeward_request = record.request,
+                edgeward_client = record.client,
+                edgeward_dialect = record.dialect,
+                edgeward_model = record.model,
+                edgeward_target = record.target,
+                edgeward_attempts = record.attempts,
+                edgeward_status = record.status,
+                edgeward_outcome = record.outcome.as_str(),
+                edgeward_cause = record.cause.map(Cause::as_str),
+                edgeward_ttft_us = record.ttft.map(micros),
+                edgeward_took_us = micros(record.took),
+                edgeward_bytes = record.bytes,
+                edgeward_prompt_tokens = record.usage.prompt,
+                edgeward_completion_tokens = record.usage.completion,
+                "Request {}: {} ({})",
+                record.request,
+                record.outcome.as_str(),
+                record.attempts
+            )
+        };
+    }
+    if record.outcome.is_trouble() {
+        tell!(warn);
+    } else {
+        tell!(info);
+    }
+}
+
+/// One line a failed attempt. What is the client's doing is no warning.
+pub fn attempt_failed(request: &str, target: &str, failure: &Failure, took: Duration) {
+    macro_rules! tell {
+        ($level:ident) => {
+            $level!(
+                message_id = ATTEMPT_FAILED,
+                edgeward_event = "attempt_failed",
+                edgeward_request = request,
+                edgeward_target = target,
+                edgeward_cause = failure.cause.as_str(),
+                edgeward_detail = said(failure),
+                edgeward_took_us = micros(took),
+                "{target}: {failure}"
+            )
+        };
+    }
+    if failure.cause.fault() == crate::cause::Fault::Downstream {
+        tell!(info);
+    } else {
+        tell!(warn);
+    }
+}
+
+fn said(failure: &Failure) -> Option<&str> {
+    (!failure.detail.is_empty()).then_some(failure.detail.as_str())
+}
+
+/// A target that only its configuration can help. An error, since requests for it go elsewhere until then.
+pub fn target_misconfigured(target: &str, failure: &Failure) {
+    error!(
+        message_id = TARGET_MISCONFIGURED,
+        edgeward_event = "target_misconfigured",
+        edgeward_target = target,
+        edgeward_cause = failure.cause.as_str(),
+        edgeward_detail = said(failure),
+        "Target {target} is misconfigured: {failure}"
+    );
+}
+
+/// Ready for clients at these addresses, with this many targets.
+pub fn started(listen: &[SocketAddr], targets: usize) {
+    let listen: Vec<String> = listen.iter().map(SocketAddr::to_string).collect();
+    let listen = listen.join(",");
+    info!(
+        message_id = STARTED,
+        edgeward_event = "started",
+        edgeward_version = env!("CARGO_PKG_VERSION"),
+        edgeward_listen = listen,
+        edgeward_targets = targets,
+        "Listening on {listen}"
+    );
+}
+
+/// No new connections; `streams` running ones have `drain` to finish.
+pub fn stopping(streams: usize, drain: Duration) {
+    info!(
+        message_id = STOPPING,
+        edgeward_event = "stopping",
+        edgeward_streams = streams,
+        edgeward_drain_us = micros(drain),
+        "Stopping, with {streams} streams running"
+    );
+}
+
+/// A limit was hit. One line a limit and [`limits::LIMIT_LOG_INTERVAL`], with the hits since the last
+/// one: clients can cause these at will. The metric counts each.
+pub fn limit_hit(limit: Limit, request: Option<&str>) {
+    thread_local! {
+        static HITS: [Cell<(Option<Instant>, u64)>; Limit::ALL.len()] =
+            const { [const { Cell::new((None, 0)) }; Limit::ALL.len()] };
+    }
+    let now = crate::time::now();
+    let count = HITS.with(|hits| {
+        let cell = &hits[limit as usize];
+        let (told, count) = cell.get();
+        let quiet = told.is_some_and(|told| now.saturating_duration_since(told) < limits::LIMIT_LOG_INTERVAL);
+        cell.set(if quiet { (told, count + 1) } else { (Some(now), 0) });
+        (!quiet).then_some(count + 1)
+    });
+    if let Some(count) = count {
+        warn!(
+            message_id = LIMIT_HIT,
+            edgeward_event = "limit_hit",
+            edgeward_limit = limit.as_str(),
+            edgeward_request = request,
+            edgeward_count = count,
+            "Limit {} hit",
+            limit.as_str()
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::super::line::tests::lines;
+    use super::*;
+
+    const RECORD: Record<'static> = Record {
+        request: "r-1",
+        client: None,
+        dialect: "openai_chat",
+        model: "llama3.2:3b",
+        target: Some("cloud"),
+        attempts: "box:oom,cloud:committed",
+        status: Some(200),
+        outcome: Outcome::Answered,
+        cause: None,
+        ttft: Some(Duration::from_micros(1234)),
+        took: Duration::from_millis(20),
+        bytes: 4096,
+        usage: Usage { prompt: None, completion: Some(20) },
+    };
+
+    fn after_time(line: &str) -> &str {
+        line.split_once(' ').unwrap().1
+    }
+
+    #[test]
+    fn a_request_is_one_line() {
+        let shown = lines(|| {
+            request_done(&RECORD);
+            request_done(&Record {
+                outcome: Outcome::Broken,
+                cause: Some(Cause::Reset),
+                ttft: None,
+                ..RECORD
+            });
+        });
+        assert_eq!(
+            after_time(&shown[0]),
+            "INFO  request_done request=r-1 dialect=openai_chat model=llama3.2:3b target=cloud \
+             attempts=box:oom,cloud:committed status=200 outcome=answered ttft_us=1234 took_us=20000 \
+             bytes=4096 completion_tokens=20\n"
+        );
+        assert!(after_time(&shown[1]).starts_with("WARN  request_done"), "{}", shown[1]);
+        assert!(shown[1].contains("outcome=broken cause=reset took_us"), "{}", shown[1]);
+    }
+
+    #[test]
+    fn a_failed_attempt_is_one_line() {
+        let shown = lines(|| {
+            attempt_failed("r-1", "box", &Failure::with(Cause::Oom, "CUDA oom"), Duration::from_micros(7));
+            attempt_failed("r-2", "box", &Failure::new(Cause::ClientGone), Duration::ZERO);
+            target_misconfigured("cloud", &Failure::new(Cause::Unauthorized));
+        });
+        assert_eq!(
+            after_time(&shown[0]),
+            "WARN  attempt_failed request=r-1 target=box cause=oom detail=\"CUDA oom\" took_us=7\n"
+        );
+        assert_eq!(
+            after_time(&shown[1]),
+            "INFO  attempt_failed request=r-2 target=box cause=client_gone took_us=0\n"
+        );
+        assert_eq!(after_time(&shown[2]), "ERROR target_misconfigured target=cloud cause=unauthorized\n");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_is_told_once_in_a_while_with_its_count() {
+        // A thread of its own has counts of its own, and this is one.
+        let (log, kept) = super::super::line::tests::kept();
+        let _guard = tracing::subscriber::set_default(log);
+        for _ in 0..1000 {
+            limit_hit(Limit::MaxBody, Some("r-1"));
+        }
+        limit_hit(Limit::Connections, None);
+        tokio::time::advance(limits::LIMIT_LOG_INTERVAL).await;
+        limit_hit(Limit::MaxBody, None);
+        let shown: Vec<String> =
+            kept.lock().unwrap().iter().map(|line| after_time(line).to_owned()).collect();
+        assert_eq!(
+            shown,
+            [
+                "WARN  limit_hit limit=max_body request=r-1 count=1\n",
+                "WARN  limit_hit limit=connections count=1\n",
+                "WARN  limit_hit limit=max_body count=1000\n",
+            ]
+        );
+    }
+
+    #[test]
+    fn ids_are_distinct() {
+        let ids = [REQUEST_DONE, ATTEMPT_FAILED, TARGET_MISCONFIGURED, STARTED, STOPPING, LIMIT_HIT];
+        assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
+        for id in ids {
+            assert!(id.len() == 32 && id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)));
+        }
+    }
+}

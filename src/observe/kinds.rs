@@ -1,0 +1,167 @@
+//! How requests end and which limits there are: the bounded sets that logs and metrics label with.
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The client has its whole answer.
+    Answered,
+    /// The answer broke after its commit; the client was told so.
+    Broken,
+    /// Every candidate failed.
+    Failed,
+    /// Nobody could be tried: no candidate, or no room.
+    Unavailable,
+    /// The client's own fault: refused here, or by the target.
+    Refused,
+    /// The client went away.
+    ClientGone,
+    /// Cancelled by its id.
+    Cancelled,
+    /// Ended because edgeward was stopping.
+    Drained,
+}
+
+impl Outcome {
+    /// Every outcome, in the order of the enum.
+    pub const ALL: [Outcome; 8] = [
+        Outcome::Answered,
+        Outcome::Broken,
+        Outcome::Failed,
+        Outcome::Unavailable,
+        Outcome::Refused,
+        Outcome::ClientGone,
+        Outcome::Cancelled,
+        Outcome::Drained,
+    ];
+
+    /// The stable name, for logs and metric labels.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Answered => "answered",
+            Outcome::Broken => "broken",
+            Outcome::Failed => "failed",
+            Outcome::Unavailable => "unavailable",
+            Outcome::Refused => "refused",
+            Outcome::ClientGone => "client_gone",
+            Outcome::Cancelled => "cancelled",
+            Outcome::Drained => "drained",
+        }
+    }
+
+    /// Whether an operator should look: everything but answers and what clients do themselves.
+    #[must_use]
+    pub const fn is_trouble(self) -> bool {
+        match self {
+            Outcome::Broken | Outcome::Failed | Outcome::Unavailable | Outcome::Drained => true,
+            Outcome::Answered | Outcome::Refused | Outcome::ClientGone | Outcome::Cancelled => false,
+        }
+    }
+}
+
+/// A limit of `[limits]` that can be hit at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// A request body is too large.
+    MaxBody,
+    /// No room for another body.
+    BodyMemory,
+    /// No gate buffer was free.
+    GatedStreams,
+    /// A stream's first bytes did not fit its gate buffer.
+    GateBuffer,
+    /// A whole answer was too large to be judged whole.
+    AnswerBuffer,
+    /// No room for another whole answer.
+    AnswerMemory,
+    /// Too many connections.
+    Connections,
+    /// Too many header fields.
+    MaxHeaders,
+    /// A request's head is too large.
+    HeaderBytes,
+    /// A request's head took too long.
+    HeaderTime,
+    /// A request's body took too long.
+    BodyTime,
+    /// A request took too long to its commit.
+    RequestTime,
+    /// A client took no byte for too long.
+    WriteTime,
+    /// A wait for a buffer took too long.
+    QueueTime,
+    /// Streams did not end in the time they had after SIGTERM.
+    Drain,
+    /// JSON is nested too deep.
+    JsonDepth,
+}
+
+impl Limit {
+    /// Every limit, in the order of the enum.
+    pub const ALL: [Limit; 16] = [
+        Limit::MaxBody,
+        Limit::BodyMemory,
+        Limit::GatedStreams,
+        Limit::GateBuffer,
+        Limit::AnswerBuffer,
+        Limit::AnswerMemory,
+        Limit::Connections,
+        Limit::MaxHeaders,
+        Limit::HeaderBytes,
+        Limit::HeaderTime,
+        Limit::BodyTime,
+        Limit::RequestTime,
+        Limit::WriteTime,
+        Limit::QueueTime,
+        Limit::Drain,
+        Limit::JsonDepth,
+    ];
+
+    /// Its key in `[limits]`; `json_depth` has none.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Limit::MaxBody => "max_body",
+            Limit::BodyMemory => "body_memory",
+            Limit::GatedStreams => "gated_streams",
+            Limit::GateBuffer => "gate_buffer",
+            Limit::AnswerBuffer => "answer_buffer",
+            Limit::AnswerMemory => "answer_memory",
+            Limit::Connections => "connections",
+            Limit::MaxHeaders => "max_headers",
+            Limit::HeaderBytes => "header_bytes",
+            Limit::HeaderTime => "header_time",
+            Limit::BodyTime => "body_time",
+            Limit::RequestTime => "request_time",
+            Limit::WriteTime => "write_time",
+            Limit::QueueTime => "queue_time",
+            Limit::Drain => "drain",
+            Limit::JsonDepth => "json_depth",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::cause::Cause;
+
+    #[test]
+    fn names_are_distinct_and_the_lists_complete() {
+        let outcomes: HashSet<_> = Outcome::ALL.iter().map(|outcome| outcome.as_str()).collect();
+        assert_eq!(outcomes.len(), Outcome::ALL.len());
+        let limits: HashSet<_> = Limit::ALL.iter().map(|limit| limit.as_str()).collect();
+        assert_eq!(limits.len(), Limit::ALL.len());
+        for (n, outcome) in Outcome::ALL.into_iter().enumerate() {
+            assert_eq!(outcome as usize, n);
+        }
+        for (n, limit) in Limit::ALL.into_iter().enumerate() {
+            assert_eq!(limit as usize, n);
+        }
+        for (n, cause) in Cause::ALL.into_iter().enumerate() {
+            assert_eq!(cause as usize, n);
+        }
+    }
+}

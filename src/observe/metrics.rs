@@ -1,0 +1,372 @@
+//! Counters for one thread, and their text for Prometheus.
+//!
+//! Label sets are bounded: targets by the configuration, everything else by an enum.
+
+use std::cell::Cell;
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use super::kinds::{Limit, Outcome};
+use crate::cause::Cause;
+
+/// The answer's content type: Prometheus' text format.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Upper bounds of the time-to-first-token histogram, in seconds; the last bucket is `+Inf`.
+/// From a hit in the prompt cache to a model that is loaded first.
+pub const TTFT_BUCKETS: [f64; 14] =
+    [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 90.0, 300.0];
+
+type Counter = Cell<u64>;
+
+/// Everything that is counted. Plain cells: one thread counts and reads.
+#[derive(Debug)]
+pub struct Metrics {
+    requests: [Counter; Outcome::ALL.len()],
+    limits: [Counter; Limit::ALL.len()],
+    targets: Vec<Target>,
+}
+
+#[derive(Debug)]
+struct Target {
+    name: String,
+    committed: Counter,
+    failed: [Counter; Cause::ALL.len()],
+    /// Each bucket's own count, `+Inf` last.
+    ttft: [Counter; TTFT_BUCKETS.len() + 1],
+    /// Nanoseconds.
+    ttft_sum: Counter,
+}
+
+/// What is as it is now.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gauges {
+    /// Client connections.
+    pub connections: usize,
+    /// Gate buffers in use.
+    pub gated_streams: usize,
+    /// Bytes of request bodies held for replay.
+    pub body_memory: usize,
+    /// Bytes of whole answers being judged.
+    pub answer_memory: usize,
+    /// Since the start.
+    pub uptime: Duration,
+}
+
+fn add(counter: &Counter, count: u64) {
+    counter.set(counter.get().saturating_add(count));
+}
+
+impl Metrics {
+    /// All zero, for these targets; they are named by their place in this order.
+    #[must_use]
+    pub fn new<S: Into<String>>(targets: impl IntoIterator<Item = S>) -> Self {
+        let target = |name: S| Target {
+            name: name.into(),
+            committed: Counter::default(),
+            failed: std::array::from_fn(|_| Counter::default()),
+            ttft: std::array::from_fn(|_| Counter::default()),
+            ttft_sum: Counter::default(),
+        };
+        Metrics {
+            requests: std::array::from_fn(|_| Counter::default()),
+            limits: std::array::from_fn(|_| Counter::default()),
+            targets: targets.into_iter().map(target).collect(),
+        }
+    }
+
+    /// A request ended.
+    pub fn request(&self, outcome: Outcome) {
+        add(&self.requests[outcome as usize], 1);
+    }
+
+    /// An attempt at the `target`th target committed (`None`) or failed. An unknown target counts nowhere.
+    pub fn attempt(&self, target: usize, failed: Option<Cause>) {
+        let Some(target) = self.targets.get(target) else { return };
+        add(failed.map_or(&target.committed, |cause| &target.failed[cause as usize]), 1);
+    }
+
+    /// The `target`th target's first token came after this.
+    pub fn ttft(&self, target: usize, took: Duration) {
+        let Some(target) = self.targets.get(target) else { return };
+        let seconds = took.as_secs_f64();
+        let bucket = TTFT_BUCKETS.partition_point(|&bound| bound < seconds);
+        add(&target.ttft[bucket], 1);
+        add(&target.ttft_sum, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// A limit was hit.
+    pub fn limit(&self, limit: Limit) {
+        add(&self.limits[limit as usize], 1);
+    }
+
+    /// Everything in Prometheus' text format ([`CONTENT_TYPE`]).
+    #[must_use]
+    pub fn render(&self, gauges: &Gauges) -> String {
+        let mut out = String::with_capacity(4096 + 2048 * self.targets.len());
+        // Writing to a String does not fail.
+        let _ = self.write(&mut out, gauges);
+        out
+    }
+
+    fn write(&self, out: &mut String, gauges: &Gauges) -> fmt::Result {
+        head(out, "edgeward_requests_total", "counter", "Requests by how they ended.")?;
+        for outcome in Outcome::ALL {
+            let count = self.requests[outcome as usize].get();
+            writeln!(out, "edgeward_requests_total{{outcome=\"{}\"}} {count}", outcome.as_str())?;
+        }
+        head(
+            out,
+            "edgeward_attempts_total",
+            "counter",
+            "Attempts by target and result: committed, or the cause of the failure.",
+        )?;
+        for target in &self.targets {
+            let name = Label(&target.name);
+            let count = target.committed.get();
+            writeln!(out, "edgeward_attempts_total{{target=\"{name}\",result=\"committed\"}} {count}")?;
+            for cause in Cause::ALL {
+                // Causes that never happened are left out: there are many, times the targets.
+                let count = target.failed[cause as usize].get();
+                if count > 0 {
+                    writeln!(out, "edgeward_attempts_total{{target=\"{name}\",result=\"{cause}\"}} {count}")?;
+                }
+            }
+        }
+        head(
+            out,
+            "edgeward_time_to_first_token_seconds",
+            "histogram",
+            "From the attempt's start to its first token, by target.",
+        )?;
+        for target in &self.targets {
+            target.write_ttft(out)?;
+        }
+        head(out, "edgeward_limit_hits_total", "counter", "Times that a limit was hit, by its name.")?;
+        for limit in Limit::ALL {
+            let count = self.limits[limit as usize].get();
+            writeln!(out, "edgeward_limit_hits_total{{limit=\"{}\"}} {count}", limit.as_str())?;
+        }
+        head(out, "edgeward_log_lines_lost_total", "counter", "Log lines that nobody took in time.")?;
+        writeln!(out, "edgeward_log_lines_lost_total {}", super::lost_lines())?;
+        gauges.write(out)?;
+        head(out, "edgeward_build_info", "gauge", "Always 1; the label says what runs.")?;
+        writeln!(out, "edgeward_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+impl Target {
+    fn write_ttft(&self, out: &mut String) -> fmt::Result {
+        const NAME: &str = "edgeward_time_to_first_token_seconds";
+        let name = Label(&self.name);
+        let mut count = 0;
+        for (bound, own) in TTFT_BUCKETS.iter().zip(&self.ttft) {
+            count += own.get();
+            writeln!(out, "{NAME}_bucket{{target=\"{name}\",le=\"{bound}\"}} {count}")?;
+        }
+        count += self.ttft[TTFT_BUCKETS.len()].get();
+        writeln!(out, "{NAME}_bucket{{target=\"{name}\",le=\"+Inf\"}} {count}")?;
+        let sum = Duration::from_nanos(self.ttft_sum.get()).as_secs_f64();
+        writeln!(out, "{NAME}_sum{{target=\"{name}\"}} {sum}")?;
+        writeln!(out, "{NAME}_count{{target=\"{name}\"}} {count}")
+    }
+}
+
+impl Gauges {
+    fn write(&self, out: &mut String) -> fmt::Result {
+        let counts = [
+            ("edgeward_connections", "Open client connections.", self.connections),
+            ("edgeward_gated_streams", "Gate buffers in use.", self.gated_streams),
+            ("edgeward_body_memory_bytes", "Request bodies held for replay.", self.body_memory),
+            ("edgeward_answer_memory_bytes", "Whole answers being judged.", self.answer_memory),
+        ];
+        for (name, help, value) in counts {
+            head(out, name, "gauge", help)?;
+            writeln!(out, "{name} {value}")?;
+        }
+        head(out, "edgeward_uptime_seconds", "gauge", "Since the start.")?;
+        writeln!(out, "edgeward_uptime_seconds {:.3}", self.uptime.as_secs_f64())
+    }
+}
+
+fn head(out: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
+    writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}")
+}
+
+/// A label's value, escaped as the format wants.
+struct Label<'a>(&'a str);
+
+impl fmt::Display for Label<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '\\' => f.write_str("\\\\")?,
+                '"' => f.write_str("\\\"")?,
+                '\n' => f.write_str("\\n")?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashSet};
+
+    use super::*;
+
+    type Series = BTreeMap<(String, Vec<(String, String)>), f64>;
+
+    /// Reads the text as Prometheus does, panicking at what it would refuse or what its own checker
+    /// (`promtool check metrics`) warns of; gives every series.
+    fn check(text: &str) -> Series {
+        assert!(text.ends_with('\n'));
+        let mut series = Series::new();
+        let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
+        let mut helped = HashSet::new();
+        let mut family = "";
+        for line in text.lines() {
+            if let Some(help) = line.strip_prefix("# HELP ") {
+                let (name, words) = help.split_once(' ').unwrap();
+                assert!(helped.insert(name), "{name} is helped twice");
+                assert!(!words.is_empty());
+                family = name;
+            } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = kind.split_once(' ').unwrap();
+                assert_eq!(name, family, "a TYPE follows its HELP");
+                assert!(["counter", "gauge", "histogram"].contains(&kind));
+                assert_eq!(kind == "counter", name.ends_with("_total"));
+                assert!(kinds.insert(name, kind).is_none(), "{name} is typed twice");
+            } else {
+                let (name, labels, value) = sample(line);
+                let base = match kinds[family] {
+                    "histogram" => ["_bucket", "_sum", "_count"]
+                        .iter()
+                        .find_map(|end| name.strip_suffix(end))
+                        .unwrap_or_else(|| panic!("{name} in a histogram")),
+                    _ => &name,
+                };
+                assert_eq!(base, family, "series of one family stand together");
+                assert!(series.insert((name.clone(), labels), value).is_none(), "{line} comes twice");
+            }
+        }
+        series
+    }
+
+    fn is_name(name: &str) -> bool {
+        !name.is_empty()
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    }
+
+    fn sample(line: &str) -> (String, Vec<(String, String)>, f64) {
+        let end = line.find(['{', ' ']).unwrap();
+        let name = line[..end].to_owned();
+        assert!(is_name(&name), "{line}");
+        let mut labels = Vec::new();
+        let mut rest = &line[end..];
+        if let Some(inside) = rest.strip_prefix('{') {
+            let mut inside = inside;
+            loop {
+                let (label, after) = inside.split_once("=\"").unwrap();
+                assert!(is_name(label), "{line}");
+                let mut value = String::new();
+                let mut chars = after.char_indices();
+                let end = loop {
+                    match chars.next().unwrap() {
+                        (_, '\\') => value.push(match chars.next().unwrap().1 {
+                            'n' => '\n',
+                            c @ ('\\' | '"') => c,
+                            c => panic!("no such escape: {c}"),
+                        }),
+                        (at, '"') => break at,
+                        (_, c) => value.push(c),
+                    }
+                };
+                labels.push((label.to_owned(), value));
+                inside = &after[end + 1..];
+                match inside.strip_prefix(',') {
+                    Some(next) => inside = next,
+                    None => break,
+                }
+            }
+            rest = inside.strip_prefix('}').unwrap();
+        }
+        let value = rest.strip_prefix(' ').unwrap().parse().unwrap();
+        (name, labels, value)
+    }
+
+    fn of(series: &Series, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let labels = labels.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+        series.get(&(name.to_owned(), labels)).copied()
+    }
+
+    #[test]
+    fn everything_counted_is_shown() {
+        let metrics = Metrics::new(["box", "odd\"\\\nname"]);
+        for outcome in Outcome::ALL {
+            metrics.request(outcome);
+        }
+        metrics.request(Outcome::Broken);
+        for limit in Limit::ALL {
+            metrics.limit(limit);
+        }
+        for cause in Cause::ALL {
+            metrics.attempt(1, Some(cause));
+        }
+        metrics.attempt(0, None);
+        metrics.attempt(0, Some(Cause::Oom));
+        metrics.attempt(7, None);
+        metrics.ttft(7, Duration::ZERO);
+        let gauges = Gauges { gated_streams: 3, uptime: Duration::from_millis(1500), ..Gauges::default() };
+        let series = check(&metrics.render(&gauges));
+        assert_eq!(of(&series, "edgeward_requests_total", &[("outcome", "broken")]), Some(2.0));
+        for limit in Limit::ALL {
+            assert_eq!(of(&series, "edgeward_limit_hits_total", &[("limit", limit.as_str())]), Some(1.0));
+        }
+        let attempts = |target, result| {
+            of(&series, "edgeward_attempts_total", &[("target", target), ("result", result)])
+        };
+        assert_eq!(attempts("box", "committed"), Some(1.0));
+        assert_eq!(attempts("box", "oom"), Some(1.0));
+        assert_eq!(attempts("box", "reset"), None);
+        for cause in Cause::ALL {
+            assert_eq!(attempts("odd\"\\\nname", cause.as_str()), Some(1.0));
+        }
+        assert_eq!(of(&series, "edgeward_gated_streams", &[]), Some(3.0));
+        assert_eq!(of(&series, "edgeward_uptime_seconds", &[]), Some(1.5));
+    }
+
+    #[test]
+    fn buckets_are_cumulative_and_inclusive() {
+        let metrics = Metrics::new(["box"]);
+        for millis in [0, 10, 11, 1000, 400_000] {
+            metrics.ttft(0, Duration::from_millis(millis));
+        }
+        let series = check(&metrics.render(&Gauges::default()));
+        let name = "edgeward_time_to_first_token_seconds";
+        let bucket = |le| of(&series, &format!("{name}_bucket"), &[("target", "box"), ("le", le)]);
+        assert_eq!(bucket("0.01"), Some(2.0));
+        assert_eq!(bucket("0.025"), Some(3.0));
+        assert_eq!(bucket("1"), Some(4.0));
+        assert_eq!(bucket("300"), Some(4.0));
+        assert_eq!(bucket("+Inf"), Some(5.0));
+        assert_eq!(of(&series, &format!("{name}_count"), &[("target", "box")]), Some(5.0));
+        let sum = of(&series, &format!("{name}_sum"), &[("target", "box")]).unwrap();
+        assert!((sum - 401.021).abs() < 1e-9, "{sum}");
+    }
+
+    #[test]
+    fn fresh_metrics_are_valid_too() {
+        let series = check(&Metrics::new([""; 0]).render(&Gauges::default()));
+        assert_eq!(of(&series, "edgeward_requests_total", &[("outcome", "answered")]), Some(0.0));
+        let full = Metrics::new((0..crate::limits::TARGETS_MAX).map(|n| format!("t{n}")));
+        check(&full.render(&Gauges::default()));
+    }
+
+    #[test]
+    fn bucket_bounds_rise() {
+        assert!(TTFT_BUCKETS.is_sorted_by(|a, b| a < b));
+    }
+}

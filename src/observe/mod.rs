@@ -1,0 +1,145 @@
+//! What operators see: a line a request, a line a failed attempt, counters.
+//!
+//! Lines go to journald with native fields when it is our stderr, else to stderr as text. Neither a
+//! journald that hangs nor a full pipe may hold up the one thread: such lines are lost, and counted.
+
+use std::fmt;
+use std::os::linux::fs::MetadataExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tracing::level_filters::LevelFilter;
+
+pub mod events;
+mod journal;
+mod kinds;
+mod line;
+pub mod metrics;
+mod sink;
+
+pub use events::Record;
+pub use kinds::{Limit, Outcome};
+pub use metrics::{Gauges, Metrics};
+
+use sink::Sink;
+
+/// The environment variable that sets the level: `off`, `error`, `warn`, `info`, `debug` or `trace`.
+pub const LEVEL_VARIABLE: &str = "EDGEWARD_LOG";
+
+/// Lines that could not be written, since the start.
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// Where lines go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// journald if it is our stderr, else text.
+    #[default]
+    Auto,
+    /// journald's native protocol.
+    Journal,
+    /// Text on stderr.
+    Text,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// Our own events up to this; other crates' up to `WARN` at most.
+    pub level: LevelFilter,
+    /// Where to.
+    pub format: Format,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Log { level: LevelFilter::INFO, format: Format::Auto }
+    }
+}
+
+/// A value of [`LEVEL_VARIABLE`] that is no level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownLevel(String);
+
+impl fmt::Display for UnknownLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{LEVEL_VARIABLE}={:?} is none of off, error, warn, info, debug, trace", self.0)
+    }
+}
+
+impl std::error::Error for UnknownLevel {}
+
+impl Log {
+    /// The default, with the level that [`LEVEL_VARIABLE`] asks for.
+    ///
+    /// # Errors
+    /// When it is set to something else than a level.
+    pub fn from_env() -> Result<Self, UnknownLevel> {
+        match std::env::var_os(LEVEL_VARIABLE) {
+            Some(value) if !value.is_empty() => {
+                Ok(Log { level: level(&value.to_string_lossy())?, ..Log::default() })
+            }
+            _ => Ok(Log::default()),
+        }
+    }
+}
+
+fn level(text: &str) -> Result<LevelFilter, UnknownLevel> {
+    text.trim().parse().map_err(|_| UnknownLevel(text.to_owned()))
+}
+
+/// Sets up logging for the whole process. Where journald cannot be reached, text it is. A second call
+/// changes nothing.
+pub fn init(log: Log) {
+    let journal = match log.format {
+        Format::Auto => stderr_is_journal(),
+        Format::Journal => true,
+        Format::Text => false,
+    };
+    let journal = if journal { journal::Journal::open(journal::SOCKET) } else { None };
+    let sink = match journal {
+        Some(journal) => Sink::journal(log.level, journal),
+        None => Sink::text(log.level, line::Stderr::new()),
+    };
+    // Only fails when there is a subscriber already: the tests', or an earlier call's.
+    drop(tracing::subscriber::set_global_default(sink));
+}
+
+/// Log lines lost so far because nobody took them in time.
+#[must_use]
+pub fn lost_lines() -> u64 {
+    LOST.load(Ordering::Relaxed)
+}
+
+/// systemd names the device and inode of the journal's stream in `JOURNAL_STREAM`; a stderr that was
+/// redirected since is another one (systemd.exec(5)).
+fn stderr_is_journal() -> bool {
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
+    let Ok(stderr) = std::fs::metadata("/proc/self/fd/2") else { return false };
+    is_stream(&stream, stderr.st_dev(), stderr.st_ino())
+}
+
+fn is_stream(stream: &str, device: u64, inode: u64) -> bool {
+    stream.split_once(':').is_some_and(|(dev, ino)| dev.parse() == Ok(device) && ino.parse() == Ok(inode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_read_and_mistakes_named() {
+        assert_eq!(level("debug"), Ok(LevelFilter::DEBUG));
+        assert_eq!(level(" WARN "), Ok(LevelFilter::WARN));
+        assert_eq!(level("off"), Ok(LevelFilter::OFF));
+        let mistake = level("loud").unwrap_err().to_string();
+        assert!(mistake.contains("EDGEWARD_LOG=\"loud\""), "{mistake}");
+    }
+
+    #[test]
+    fn the_journal_is_known_by_device_and_inode() {
+        assert!(is_stream("8:1234", 8, 1234));
+        assert!(!is_stream("8:1234", 8, 1235));
+        assert!(!is_stream("9:1234", 8, 1234));
+        assert!(!is_stream("", 0, 0));
+        assert!(!is_stream("8", 8, 8));
+    }
+}

@@ -1,0 +1,272 @@
+//! The one tracing subscriber: filters, takes an event's fields apart, hands them to the journal or to stderr.
+
+use std::fmt::{self, Write};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
+use tracing::{Event, Metadata, Subscriber};
+
+use super::journal::Journal;
+use super::line::{Line, Stderr};
+
+/// The prefix of our fields; text leaves it out.
+pub const FIELD_PREFIX: &str = "edgeward_";
+/// How many lines before this one found nobody to take them.
+const LINES_LOST: &str = "edgeward_lines_lost";
+
+/// Spans are not used: a request's identity is a field of its events.
+pub struct Sink {
+    level: LevelFilter,
+    output: Output,
+    /// Reused from line to line; contended only if a second thread logs.
+    fields: Mutex<Fields>,
+    /// Lost lines that no line has told of yet.
+    untold: AtomicU64,
+}
+
+enum Output {
+    Journal(Journal),
+    Text(Stderr),
+}
+
+impl Sink {
+    /// To journald.
+    pub fn journal(level: LevelFilter, journal: Journal) -> Self {
+        Sink::new(level, Output::Journal(journal))
+    }
+
+    /// To stderr.
+    pub fn text(level: LevelFilter, stderr: Stderr) -> Self {
+        Sink::new(level, Output::Text(stderr))
+    }
+
+    fn new(level: LevelFilter, output: Output) -> Self {
+        Sink { level, output, fields: Mutex::new(Fields::default()), untold: AtomicU64::new(0) }
+    }
+
+    fn passes(&self, metadata: &Metadata<'_>) -> bool {
+        let ours = metadata.target().split("::").next() == Some("edgeward");
+        let level = if ours { self.level } else { self.level.min(LevelFilter::WARN) };
+        metadata.is_event() && *metadata.level() <= level
+    }
+
+    fn write(&self, event: &Event<'_>, fields: &mut Fields) {
+        fields.clear();
+        event.record(fields);
+        let untold = self.untold.load(Ordering::Relaxed);
+        if untold > 0 {
+            fields.put(LINES_LOST, format_args!("{untold}"));
+        }
+        let written = match &self.output {
+            Output::Journal(journal) => journal.send(event.metadata(), fields),
+            Output::Text(stderr) => {
+                let level = *event.metadata().level();
+                stderr.write(&Line { level, at: crate::time::wall(), fields }.to_string())
+            }
+        };
+        if written {
+            self.untold.fetch_sub(untold, Ordering::Relaxed);
+        } else {
+            self.untold.fetch_add(1, Ordering::Relaxed);
+            super::LOST.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Subscriber for Sink {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.passes(metadata) { Interest::always() } else { Interest::never() }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.passes(metadata)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.level)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        // Not to be had: another thread logs, or a field's Debug does. A buffer of its own, then.
+        match self.fields.try_lock() {
+            Ok(mut fields) => self.write(event, &mut fields),
+            Err(_) => self.write(event, &mut Fields::default()),
+        }
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// An event's fields as text, in their order.
+#[derive(Default)]
+pub struct Fields {
+    /// What people read.
+    pub message: String,
+    names: Vec<(&'static str, usize)>,
+    values: String,
+}
+
+impl Fields {
+    fn clear(&mut self) {
+        self.message.clear();
+        self.names.clear();
+        self.values.clear();
+    }
+
+    /// All but the message, as `(name, value)`.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let mut begin = 0;
+        self.names.iter().map(move |&(name, end)| {
+            let value = self.values.get(begin..end).unwrap_or_default();
+            begin = end;
+            (name, value)
+        })
+    }
+
+    /// The value of one field.
+    pub fn get(&self, wanted: &str) -> Option<&str> {
+        self.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value)
+    }
+
+    fn add(&mut self, field: &Field, value: fmt::Arguments<'_>) {
+        // A Debug that fails leaves what it wrote; there is nobody to tell.
+        if field.name() == "message" {
+            let _ = self.message.write_fmt(value);
+        } else {
+            self.put(field.name(), value);
+        }
+    }
+
+    fn put(&mut self, name: &'static str, value: fmt::Arguments<'_>) {
+        let _ = self.values.write_fmt(value);
+        self.names.push((name, self.values.len()));
+    }
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field, format_args!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixDatagram;
+
+    /// A sink whose journal is a socket of this test, and that socket.
+    fn journal(level: LevelFilter) -> (Sink, UnixDatagram, tempdir::Dir) {
+        let dir = tempdir::Dir::new();
+        let path = dir.path().join("journal");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        (Sink::journal(level, Journal::open(&path).unwrap()), socket, dir)
+    }
+
+    fn received(socket: &UnixDatagram) -> Vec<Vec<u8>> {
+        let mut buffer = [0; 65536];
+        std::iter::from_fn(|| socket.recv(&mut buffer).ok().map(|n| buffer[..n].to_vec()))
+            .filter(|datagram| !datagram.is_empty())
+            .collect()
+    }
+
+    #[test]
+    fn only_what_is_asked_for_passes() {
+        let (sink, socket, _dir) = journal(LevelFilter::DEBUG);
+        tracing::subscriber::with_default(sink, || {
+            tracing::debug!("ours");
+            tracing::trace!("ours, too fine");
+            tracing::info!(target: "h2::client", "others'");
+            tracing::warn!(target: "edgeward_not_us", "others' warning");
+            tracing::info_span!("a span").in_scope(|| tracing::info!("in a span"));
+        });
+        let messages: Vec<String> = received(&socket)
+            .iter()
+            .map(|datagram| super::super::journal::tests::parse(datagram).remove("MESSAGE").unwrap())
+            .collect();
+        assert_eq!(messages, ["ours", "others' warning", "in a span"]);
+    }
+
+    #[test]
+    fn a_full_journal_loses_lines_without_waiting_long_and_says_so_later() {
+        let (sink, socket, _dir) = journal(LevelFilter::INFO);
+        let begun = crate::time::now();
+        let before = super::super::lost_lines();
+        tracing::subscriber::with_default(sink, || {
+            // Nobody reads: the socket's queue fills (net.unix.max_dgram_qlen).
+            for n in 0..5000 {
+                tracing::info!("line {n}");
+            }
+            assert!(crate::time::now() - begun < std::time::Duration::from_secs(2));
+            let lost = super::super::lost_lines() - before;
+            assert!(lost > 0);
+            let kept = received(&socket).len() as u64;
+            assert_eq!(kept + lost, 5000);
+            tracing::info!("room again");
+            tracing::info!("and still");
+            let told: Vec<_> = received(&socket)
+                .iter()
+                .map(|datagram| super::super::journal::tests::parse(datagram).remove("EDGEWARD_LINES_LOST"))
+                .collect();
+            assert_eq!(told, [Some(lost.to_string()), None]);
+        });
+    }
+
+    #[test]
+    fn two_at_once_do_not_wait_for_each_other() {
+        let (sink, socket, _dir) = journal(LevelFilter::INFO);
+        let sink = std::sync::Arc::new(sink);
+        let held = sink.fields.lock().unwrap();
+        tracing::subscriber::with_default(std::sync::Arc::clone(&sink), || tracing::info!("meanwhile"));
+        assert_eq!(received(&socket).len(), 1);
+        drop(held);
+    }
+
+    mod tempdir {
+        use std::path::{Path, PathBuf};
+        use std::sync::atomic::{AtomicU32, Ordering};
+
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+
+        /// A folder that goes with its owner.
+        pub struct Dir(PathBuf);
+
+        impl Dir {
+            pub fn new() -> Self {
+                let name =
+                    format!("edgeward-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+                let path = std::env::temp_dir().join(name);
+                std::fs::create_dir_all(&path).unwrap();
+                Dir(path)
+            }
+
+            pub fn path(&self) -> &Path {
+                &self.0
+            }
+        }
+
+        impl Drop for Dir {
+            fn drop(&mut self) {
+                drop(std::fs::remove_dir_all(&self.0));
+            }
+        }
+    }
+}
