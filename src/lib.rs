@@ -23,5 +23,7 @@ pub mod cause;
 pub mod config;
 pub mod dialect;
 pub mod limits;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod time;
 pub mod wire;
