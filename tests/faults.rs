@@ -153,6 +153,7 @@ impl Pair {
     async fn faults(&self, answer: &Answer) -> Vec<String> {
         let said = said(self.case.dialect, self.case.stream, &answer.body);
         let mut faults = Faults::default();
+        faults.equal("late", answer.late, false);
         match self.case.end {
             End::Failover => self.failed_over(answer, &said, &mut faults).await,
             End::Pass => self.passed(answer, &said, &mut faults),
@@ -305,7 +306,8 @@ async fn play_batch(batch: &[Case], report: &mut String) {
         for fault in faults {
             writeln!(report, "    {fault}").unwrap();
         }
-        writeln!(report, "    answer: {} {}", answer.status, short(&answer.text())).unwrap();
+        let (status, took) = (answer.status, answer.took());
+        writeln!(report, "    answer: {status} in {took:?}: {}", short(&answer.text())).unwrap();
     }
     if failed {
         writeln!(report, "edgeward printed:\n{}", edgeward.log()).unwrap();

@@ -20,8 +20,8 @@ pub use said::{Said, said};
 const LISTENING: &str = "listening on http://";
 /// The program says where it listens within this time, or the test fails.
 const START: Duration = Duration::from_secs(10);
-/// An answer takes at most this long, or the test fails.
-const ANSWER: Duration = Duration::from_secs(20);
+/// What of an answer is not there after this is not waited for.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// Runs `test` as the program itself runs: on one thread, with local tasks. Fails it after `limit`.
 pub fn run(limit: Duration, test: impl Future<Output = ()>) {
@@ -109,6 +109,8 @@ pub struct Answer {
     pub body: Vec<u8>,
     /// Whether the body's end was said: its last chunk, or its `Content-Length`.
     pub clean: bool,
+    /// Whether it had no end, clean or not, in the time that a test waits.
+    pub late: bool,
     /// When the request was sent.
     pub sent: Option<Instant>,
     /// Each chunk of the body (each read, where it is not chunked), and when it was there.
@@ -121,18 +123,23 @@ impl Answer {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
+    /// From the request to the last piece of the answer; zero where none came.
+    pub fn took(&self) -> Duration {
+        let last = self.pieces.last().map(|(at, _)| *at);
+        last.zip(self.sent).map(|(last, sent)| last.duration_since(sent)).unwrap_or_default()
+    }
+
     /// The body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
-/// Posts a JSON body and reads the answer to its end, however that comes.
+/// Posts a JSON body and reads the answer to its end, however that comes, or until it is late.
 pub async fn post(addr: SocketAddr, path: &str, body: &str, headers: &[(&str, &str)]) -> Answer {
-    let sent = edgeward::time::now();
+    let mut answer = Answer { sent: Some(edgeward::time::now()), ..Answer::default() };
     let stream = send(addr, path, body, headers).await;
-    let mut answer = tokio::time::timeout(ANSWER, receive(stream)).await.expect("no answer in time");
-    answer.sent = Some(sent);
+    answer.late = tokio::time::timeout(ANSWER, receive(stream, &mut answer)).await.is_err();
     answer
 }
 
@@ -152,15 +159,14 @@ pub async fn send(addr: SocketAddr, path: &str, body: &str, headers: &[(&str, &s
 }
 
 /// Reads one answer, to the end that it announces or to the connection's.
-pub async fn receive(mut stream: TcpStream) -> Answer {
-    let mut answer = Answer::default();
+async fn receive(mut stream: TcpStream, answer: &mut Answer) {
     let mut buf = Vec::new();
     let head = loop {
         if let Some(end) = find(&buf, b"\r\n\r\n") {
             break buf.drain(..end + 4).collect::<Vec<u8>>();
         }
         if !matches!(stream.read_buf(&mut buf).await, Ok(n) if n > 0) {
-            return answer;
+            return;
         }
     };
     let head = String::from_utf8(head).expect("a head in UTF-8");
@@ -174,9 +180,9 @@ pub async fn receive(mut stream: TcpStream) -> Answer {
     let length: Option<usize> = answer.header("content-length").map(|text| text.parse().expect("a length"));
     let chunked = answer.header("transfer-encoding") == Some("chunked");
     loop {
-        take_body(&mut answer, &mut buf, chunked, length);
+        take_body(answer, &mut buf, chunked, length);
         if answer.clean || !matches!(stream.read_buf(&mut buf).await, Ok(n) if n > 0) {
-            return answer;
+            return;
         }
     }
 }
