@@ -25,5 +25,7 @@ pub mod dialect;
 pub mod limits;
 pub mod proxy;
 pub mod observe;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod time;
 pub mod wire;

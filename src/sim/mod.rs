@@ -1,0 +1,15 @@
+//! Simulated model servers: faults that real ones do not show on demand, and healthy ones beside them.
+//!
+//! A [`script`] says byte for byte what a server does; [`play`] turns it into steps; [`server`]
+//! performs them on a socket and counts what its peer did; [`model`] writes the scripts of a
+//! healthy server; [`cases`] holds the reported faults and the program's own.
+//! Only in builds with the feature `sim`: the demo and the tests.
+
+pub mod cases;
+pub mod model;
+pub mod play;
+pub mod request;
+pub mod script;
+pub mod server;
+
+mod replies;
