@@ -132,7 +132,6 @@ pub const LOG_WAIT: Duration = Duration::from_millis(5);
 /// A limit that is hit all the time is logged once in this.
 pub const LIMIT_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-const _: () = assert!(GATE_BUFFER > 4 * GATE_RESERVE);
 const _: () = assert!(BODY_MEMORY >= MAX_BODY);
 const _: () = assert!(ANSWER_MEMORY >= ANSWER_BUFFER);
 const _: () = assert!(H2_CONNECTION_WINDOW > H2_STREAM_WINDOW);
