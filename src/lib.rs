@@ -22,9 +22,12 @@
 pub mod cause;
 pub mod config;
 pub mod dialect;
+pub mod gate;
+pub mod health;
 pub mod limits;
-pub mod proxy;
 pub mod observe;
+pub mod proxy;
+pub mod route;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod time;

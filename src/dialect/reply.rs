@@ -146,7 +146,9 @@ pub const fn heartbeat(dialect: Dialect) -> &'static [u8] {
             b": waiting for the model\n\n"
         }
         Dialect::Anthropic => b"event: ping\ndata: {\"type\": \"ping\"}\n\n",
-        Dialect::OpenaiEmbeddings | Dialect::OllamaChat | Dialect::OllamaGenerate | Dialect::OllamaEmbed => b"",
+        Dialect::OpenaiEmbeddings | Dialect::OllamaChat | Dialect::OllamaGenerate | Dialect::OllamaEmbed => {
+            b""
+        }
     }
 }
 

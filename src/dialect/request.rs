@@ -185,7 +185,8 @@ impl Call {
             }
             Some(options) => {
                 let at = options.value.start + 1;
-                let text: &[u8] = if options.any { br#""include_usage":true,"# } else { br#""include_usage":true"# };
+                let text: &[u8] =
+                    if options.any { br#""include_usage":true,"# } else { br#""include_usage":true"# };
                 edits.push((at..at, text.to_vec()));
             }
         }

@@ -52,7 +52,8 @@ fn usage_and_progress_are_asked_for_in_every_shape() {
 
 #[test]
 fn a_client_that_asks_itself_is_left_alone() {
-    let body = r#"{"model":"m","stream":true,"stream_options":{"include_usage":true},"return_progress":true}"#;
+    let body =
+        r#"{"model":"m","stream":true,"stream_options":{"include_usage":true},"return_progress":true}"#;
     let call = decode(Dialect::OpenaiChat, body.as_bytes()).unwrap();
     assert!(call.wants_usage && call.wants_progress);
     assert!(call.edits(&Changes { model: None, ..all() }).is_empty());
@@ -60,7 +61,10 @@ fn a_client_that_asks_itself_is_left_alone() {
 
 #[test]
 fn an_empty_object_takes_members() {
-    assert_eq!(apply(b"{}", &decode(Dialect::OpenaiChat, b"{}").unwrap().edits(&all())), r#"{"model":"real"}"#);
+    assert_eq!(
+        apply(b"{}", &decode(Dialect::OpenaiChat, b"{}").unwrap().edits(&all())),
+        r#"{"model":"real"}"#
+    );
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use super::{Emptiness, Rules, Verdict};
 use crate::cause::{Cause, Failure};
 use crate::config::OnEmptyStop;
+use crate::dialect;
 use crate::dialect::event::{Facts, Finish};
-use crate::dialect::{self};
 
 /// Judges a whole 2xx answer.
 #[must_use]
@@ -15,19 +15,17 @@ pub fn judge(rules: Rules, body: &[u8]) -> (Verdict, Facts) {
 
 /// Judges the beginning of an answer too long to hold: sound unless it shows an error or is not JSON.
 #[must_use]
-pub fn judge_beginning(rules: Rules, buffer: &mut [u8], len: usize) -> Verdict {
-    let facts = dialect::inspect_answer_prefix(rules.dialect, buffer, len);
+pub fn judge_beginning(rules: Rules, beginning: &[u8]) -> Verdict {
+    let facts = dialect::inspect_answer_prefix(rules.dialect, beginning);
     if let Some(error) = &facts.error {
-        let text = buffer.get(error.text.clone()).unwrap_or_default();
-        return Verdict::Failed(Failure::with(error.cause, &String::from_utf8_lossy(text)));
+        return super::told(error, beginning);
     }
-    if facts.alien { not_json(&buffer[..len]) } else { Verdict::Commit }
+    if facts.alien { not_json(beginning) } else { Verdict::Commit }
 }
 
 fn verdict(rules: Rules, facts: &Facts, body: &[u8]) -> Verdict {
     if let Some(error) = &facts.error {
-        let text = body.get(error.text.clone()).unwrap_or_default();
-        return Verdict::Failed(Failure::with(error.cause, &String::from_utf8_lossy(text)));
+        return super::told(error, body);
     }
     if body.iter().all(u8::is_ascii_whitespace) {
         return Verdict::Empty(Emptiness::Nothing);
@@ -35,7 +33,7 @@ fn verdict(rules: Rules, facts: &Facts, body: &[u8]) -> Verdict {
     if facts.alien {
         return not_json(body);
     }
-    if facts.content || facts.thinking {
+    if facts.content || facts.thinking || facts.anonymous_thinking {
         return Verdict::Commit;
     }
     let reported = facts.usage.and_then(|usage| usage.completion).unwrap_or(0) > 0;

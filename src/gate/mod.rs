@@ -13,10 +13,9 @@ pub mod pool;
 
 use crate::cause::{Cause, Failure};
 use crate::config::{CommitOn, OnEmptyStop};
-use crate::dialect::event::{Facts, Finish, Progress, Usage};
+use crate::dialect::event::{ErrorFact, Facts, Finish, Progress, Usage};
 use crate::dialect::{self, Dialect};
-use crate::limits::GATE_RESERVE;
-use crate::wire::Splitter;
+use crate::wire::{Splitter, json};
 use pool::Buffer;
 
 /// What the gate decided.
@@ -173,7 +172,7 @@ impl Gate {
     }
 
     fn capacity(&self) -> usize {
-        self.buffer.bytes().len().saturating_sub(GATE_RESERVE)
+        self.buffer.bytes().len()
     }
 
     /// The event at the end of the held bytes is complete: what does it say?
@@ -196,18 +195,16 @@ impl Gate {
     }
 
     fn is_token(&self, facts: &Facts) -> bool {
-        let thinking = facts.thinking
-            && self.rules.commit_on == CommitOn::Any
-            && !(facts.anonymous_thinking && self.rules.drop_anonymous_reasoning);
-        facts.content || thinking
+        let banner = facts.anonymous_thinking && self.rules.drop_anonymous_reasoning;
+        let thinking = facts.thinking || (facts.anonymous_thinking && !banner);
+        facts.content || (thinking && self.rules.commit_on == CommitOn::Any)
     }
 
     fn weigh(&mut self, facts: &Facts, at: usize) -> Option<Verdict> {
         self.any_event = true;
         self.progress = facts.progress.or(self.progress);
         if let Some(error) = &facts.error {
-            let text = self.held().get(at + error.text.start..at + error.text.end).unwrap_or_default();
-            return Some(Verdict::Failed(Failure::with(error.cause, &String::from_utf8_lossy(text))));
+            return Some(told(error, self.held().get(at..).unwrap_or_default()));
         }
         if self.is_token(facts) {
             return Some(Verdict::Commit);
@@ -262,11 +259,17 @@ impl Gate {
             return None;
         }
         let (event, held) = (self.event, self.held);
-        let bytes = &mut self.buffer.bytes_mut()[event..];
-        let facts = dialect::inspect_cut(self.rules.dialect, bytes, held - event);
+        let cut = &self.buffer.bytes()[event..held];
+        let facts = dialect::inspect_cut(self.rules.dialect, self.rules.dialect.framing(), cut);
         let token = self.is_token(&facts) && facts.error.is_none();
         Some(if token { Verdict::Commit } else { Verdict::Overflow })
     }
+}
+
+/// The failure that an error in `bytes` is, with its words.
+fn told(error: &ErrorFact, bytes: &[u8]) -> Verdict {
+    let text = json::readable(bytes.get(error.text.clone()).unwrap_or_default());
+    Verdict::Failed(Failure::with(error.cause, &text))
 }
 
 #[cfg(test)]

@@ -37,7 +37,10 @@ impl Store {
     #[must_use]
     pub fn new(absent: impl IntoIterator<Item = bool>) -> Self {
         Store {
-            targets: absent.into_iter().map(|absent| TargetHealth { absent, ..TargetHealth::default() }).collect(),
+            targets: absent
+                .into_iter()
+                .map(|absent| TargetHealth { absent, ..TargetHealth::default() })
+                .collect(),
         }
     }
 
@@ -65,7 +68,13 @@ impl Store {
 
     /// An attempt at `target` failed. Returns true when this newly marks it misconfigured, so that
     /// it is said loudly once.
-    pub fn failed(&mut self, target: usize, cause: Cause, retry_after: Option<Duration>, now: Instant) -> bool {
+    pub fn failed(
+        &mut self,
+        target: usize,
+        cause: Cause,
+        retry_after: Option<Duration>,
+        now: Instant,
+    ) -> bool {
         let Some(health) = self.targets.get_mut(target) else { return false };
         if cause.fault() != Fault::Upstream {
             return false;
@@ -86,8 +95,7 @@ impl Store {
     /// An attempt begins (`true`) or has ended (`false`).
     pub fn in_flight(&mut self, target: usize, begins: bool) {
         if let Some(health) = self.targets.get_mut(target) {
-            health.in_flight =
-                if begins { health.in_flight + 1 } else { health.in_flight.saturating_sub(1) };
+            health.in_flight = if begins { health.in_flight + 1 } else { health.in_flight.saturating_sub(1) };
         }
     }
 

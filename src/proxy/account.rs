@@ -5,49 +5,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::gateway::Gateway;
-use crate::cause::{Cause, Fault, Failure};
+use crate::cause::{Cause, Failure, Fault};
 use crate::dialect::event::Usage;
 use crate::dialect::request::Call;
 use crate::observe::events::{self, Record};
+use crate::observe::Outcome;
 use crate::time::now;
-
-/// How a request ended, as its client saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// A whole answer.
-    Answered,
-    /// An empty answer, as every target gave it.
-    Empty,
-    /// A target's refusal, which is the client's fault.
-    ClientFault,
-    /// A stream that broke after its commit.
-    Broken,
-    /// No target could answer.
-    Failed,
-    /// No room for it.
-    Shed,
-    /// Cancelled by id.
-    Cancelled,
-    /// The client went away.
-    ClientGone,
-}
-
-impl Outcome {
-    /// Its name in logs and metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Outcome::Answered => "answered",
-            Outcome::Empty => "empty",
-            Outcome::ClientFault => "client_fault",
-            Outcome::Broken => "broken",
-            Outcome::Failed => "failed",
-            Outcome::Shed => "shed",
-            Outcome::Cancelled => "cancelled",
-            Outcome::ClientGone => "client_gone",
-        }
-    }
-}
 
 /// The account of one request.
 pub struct Account {
@@ -63,6 +26,7 @@ pub struct Account {
     committed: Option<(usize, Duration)>,
     usage: Usage,
     bytes: u64,
+    status: Option<u16>,
     ended: bool,
 }
 
@@ -83,6 +47,7 @@ impl Account {
             committed: None,
             usage: Usage::default(),
             bytes: 0,
+            status: None,
             ended: false,
         }
     }
@@ -125,6 +90,11 @@ impl Account {
         self.committed.is_some()
     }
 
+    /// The client's response has this status.
+    pub fn status(&mut self, status: u16) {
+        self.status.get_or_insert(status);
+    }
+
     /// Body bytes went to the client.
     pub fn sent(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
@@ -147,16 +117,22 @@ impl Account {
     /// `box:oom,cloud:committed`.
     #[must_use]
     pub fn attempts(&self, committed: Option<&str>) -> String {
-        let failed = self.failures.iter().map(|(target, failure)| (self.gateway.name(*target), failure.cause.as_str()));
-        failed.chain(committed.map(|name| (name, "committed"))).fold(String::new(), |mut text, (name, cause)| {
-            if !text.is_empty() {
-                text.push(',');
-            }
-            text.push_str(name);
-            text.push(':');
-            text.push_str(cause);
-            text
-        })
+        let failed = self
+            .failures
+            .iter()
+            .map(|(target, failure)| (self.gateway.name(*target), failure.cause.as_str()));
+        failed.chain(committed.map(|name| (name, "committed"))).fold(
+            String::new(),
+            |mut text, (name, cause)| {
+                if !text.is_empty() {
+                    text.push(',');
+                }
+                text.push_str(name);
+                text.push(':');
+                text.push_str(cause);
+                text
+            },
+        )
     }
 
     /// Closes the account. `broke`: what broke a committed stream.
@@ -165,7 +141,7 @@ impl Account {
             return;
         }
         self.attempt_over();
-        self.gateway.metrics.request(outcome.as_str());
+        self.gateway.metrics.request(outcome);
         if let Some((target, failure)) = &broke {
             let _not_news = self.gateway.store.borrow_mut().failed(*target, failure.cause, None, now());
             self.gateway.metrics.attempt(*target, Some(failure.cause));
@@ -173,6 +149,7 @@ impl Account {
             self.gateway.metrics.attempt(target, None);
         }
         let target = self.committed.map(|(target, _)| self.gateway.name(target));
+        let last = self.failures.last().map(|(_, failure)| failure.cause);
         events::request_done(&Record {
             request: &self.id,
             client: self.client.as_deref(),
@@ -180,13 +157,13 @@ impl Account {
             model: &self.model,
             target,
             attempts: &self.attempts(target),
-            outcome: outcome.as_str(),
-            cause: broke.as_ref().map(|(_, failure)| failure),
+            status: self.status,
+            outcome,
+            cause: broke.as_ref().map(|(_, failure)| failure.cause).or(last.filter(|_| target.is_none())),
             ttft: self.committed.map(|(_, ttft)| ttft),
             took: now() - self.began,
             bytes: self.bytes,
-            prompt_tokens: self.usage.prompt,
-            completion_tokens: self.usage.completion,
+            usage: self.usage,
         });
     }
 

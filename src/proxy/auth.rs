@@ -38,7 +38,9 @@ pub fn client(config: &Config, headers: &HeaderMap, peer: Option<SocketAddr>) ->
     Err(Problem::new(
         401,
         "invalid_api_key",
-        format!("{what}: send `Authorization: Bearer …` or `x-api-key: …` with a key that its operator gave you"),
+        format!(
+            "{what}: send `Authorization: Bearer …` or `x-api-key: …` with a key that its operator gave you"
+        ),
     ))
 }
 
@@ -81,7 +83,9 @@ pub fn host(config: &Config, headers: &HeaderMap) -> Result<(), Problem> {
     Err(Problem::new(
         403,
         "unknown_host",
-        format!("the name `{name}` is not known to this edgeward; use its IP address, or add the name to `hosts` in its configuration"),
+        format!(
+            "the name `{name}` is not known to this edgeward; use its IP address, or add the name to `hosts` in its configuration"
+        ),
     ))
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::config::Limits;
 use crate::dialect::reply::Problem;
 use crate::limits::KIB;
+use crate::observe::Limit;
 
 /// Memory that several requests share, in KiB; first come, first served, with a bounded wait.
 #[derive(Clone, Debug)]
@@ -66,26 +67,38 @@ pub struct HeldBody {
     pub reserved: Option<Reserved>,
 }
 
+/// Why a body was not taken.
+#[derive(Debug)]
+pub struct BodyFault {
+    /// What the client is told.
+    pub problem: Problem,
+    /// The limit that it met.
+    pub limit: Option<Limit>,
+}
+
 /// Reads a body whole.
 ///
 /// # Errors
 /// 413 over `max_body`, 408 over `body_time`, 503 when `body_memory` stays used up for `queue_time`,
 /// 400 for a body that breaks off or is not framed as HTTP wants it.
-pub async fn read(incoming: Incoming, limits: &Limits, memory: &Budget) -> Result<HeldBody, Problem> {
+pub async fn read(incoming: Incoming, limits: &Limits, memory: &Budget) -> Result<HeldBody, BodyFault> {
     match tokio::time::timeout(limits.body_time, read_all(incoming, limits, memory)).await {
         Ok(result) => result,
-        Err(_) => Err(Problem::new(
-            408,
-            "body_timeout",
-            format!("the request body was not complete within {:?} (limits.body_time)", limits.body_time),
-        )),
+        Err(_) => Err(BodyFault {
+            problem: Problem::new(
+                408,
+                "body_timeout",
+                format!("the request body was not complete within {:?} (limits.body_time)", limits.body_time),
+            ),
+            limit: Some(Limit::BodyTime),
+        }),
     }
 }
 
 /// How much more is reserved at a time for a body of unknown length, in bytes.
 const STEP: usize = 64 * KIB;
 
-async fn read_all(mut incoming: Incoming, limits: &Limits, memory: &Budget) -> Result<HeldBody, Problem> {
+async fn read_all(mut incoming: Incoming, limits: &Limits, memory: &Budget) -> Result<HeldBody, BodyFault> {
     let hint = incoming.size_hint();
     if hint.lower() > limits.max_body as u64 {
         return Err(too_large(limits));
@@ -95,8 +108,9 @@ async fn read_all(mut incoming: Incoming, limits: &Limits, memory: &Budget) -> R
     let mut reserved = memory.reserve(room, limits.queue_time).await.ok_or_else(|| no_memory(limits))?;
     let mut bytes = BytesMut::with_capacity(room.min(STEP));
     while let Some(frame) = incoming.frame().await {
-        let frame = frame.map_err(|e| {
-            Problem::new(400, "body_broken", format!("the request body could not be read: {e}"))
+        let frame = frame.map_err(|e| BodyFault {
+            problem: Problem::new(400, "body_broken", format!("the request body could not be read: {e}")),
+            limit: None,
         })?;
         let Ok(data) = frame.into_data() else { continue };
         if bytes.len() + data.len() > limits.max_body {
@@ -116,23 +130,17 @@ async fn read_all(mut incoming: Incoming, limits: &Limits, memory: &Budget) -> R
     Ok(HeldBody { bytes: bytes.freeze(), reserved: Some(reserved) })
 }
 
-fn too_large(limits: &Limits) -> Problem {
-    Problem::new(
-        413,
-        "body_too_large",
-        format!("the request body is larger than {} bytes; send less, or raise limits.max_body", limits.max_body),
-    )
+fn too_large(limits: &Limits) -> BodyFault {
+    let message =
+        format!("the request body is larger than {} bytes; send less, or raise limits.max_body", limits.max_body);
+    BodyFault { problem: Problem::new(413, "body_too_large", message), limit: Some(Limit::MaxBody) }
 }
 
-fn no_memory(limits: &Limits) -> Problem {
-    Problem::new(
-        503,
-        "body_memory",
-        format!(
-            "edgeward holds {} bytes of other requests' bodies and has no room for this one; try again shortly, or \
-             raise limits.body_memory",
-            limits.body_memory
-        ),
-    )
+fn no_memory(limits: &Limits) -> BodyFault {
+    let message = format!(
+        "edgeward holds {} bytes of other requests' bodies and has no room for this one; try again shortly, or \
+         raise limits.body_memory",
+        limits.body_memory
+    );
+    BodyFault { problem: Problem::new(503, "body_memory", message), limit: Some(Limit::BodyMemory) }
 }
-

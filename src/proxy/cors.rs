@@ -22,7 +22,9 @@ pub fn allow(headers: &mut HeaderMap, origin: Option<HeaderValue>) {
     headers.append(header::VARY, HeaderValue::from_static("origin"));
     headers.insert(
         header::ACCESS_CONTROL_EXPOSE_HEADERS,
-        HeaderValue::from_static("x-edgeward-request-id, x-edgeward-target, x-edgeward-attempts, retry-after"),
+        HeaderValue::from_static(
+            "x-edgeward-request-id, x-edgeward-target, x-edgeward-attempts, retry-after",
+        ),
     );
 }
 

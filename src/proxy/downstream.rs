@@ -36,7 +36,10 @@ impl<S> Downstream<S> {
         let write_time = self.write_time;
         let sleep = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(write_time)));
         ready!(sleep.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes no bytes (limits.write_time)")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the client takes no bytes (limits.write_time)",
+        )))
     }
 }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::account::{Account, Outcome};
+use super::account::Account;
 use super::body::{HeldBody, Reserved};
 use super::cancel::{Cancel, Registered};
 use super::clock::{Clock, First};
@@ -29,8 +29,11 @@ use crate::dialect::{self, Dialect, reply};
 use crate::gate::pool::Buffer;
 use crate::gate::{Emptiness, Gate, Rules, Verdict, answer};
 use crate::limits;
+use crate::observe::events;
+use crate::observe::{Limit, Outcome};
 use crate::route::{self, Plan};
 use crate::time::now;
+use crate::wire::json;
 
 /// One request, read and decoded.
 pub struct Job {
@@ -79,9 +82,18 @@ pub async fn drive(job: Job) {
         early: early_head(&job.id),
         head_sent: false,
     };
-    Driver { job, plan, pace, account, attempt: Attempt::default(), room: None, rejection: None, empty: None }
-        .run()
-        .await;
+    Driver {
+        job,
+        plan,
+        pace,
+        account,
+        attempt: Attempt::default(),
+        room: None,
+        rejection: None,
+        empty: None,
+    }
+    .run()
+    .await;
 }
 
 struct Driver {
@@ -152,8 +164,8 @@ impl Driver {
                 Action::Read | Action::Wait | Action::Beat => self.read().await,
                 Action::Expire(cause) => self.expire(cause),
                 Action::Commit => self.commit().await,
-                Action::PassRejection => return self.pass(Outcome::ClientFault).await,
-                Action::PassEmpty => return self.pass(Outcome::Empty).await,
+                Action::PassRejection => return self.pass(Outcome::Refused).await,
+                Action::PassEmpty => return self.pass(Outcome::Answered).await,
                 Action::Refuse(cause) => return self.refuse(cause).await,
                 Action::EndClean => return self.end_clean(),
                 Action::EndBroken(cause) => return self.end_broken(cause).await,
@@ -212,7 +224,8 @@ impl Driver {
     /// The target refused, or sent JSON where a stream was due: its text says why.
     async fn rejected(&mut self, mut reply: Reply) -> Action {
         let status = reply.status;
-        let bound = if status.is_client_error() { limits::CLIENT_FAULT_BODY_BYTES } else { limits::ERROR_BODY_BYTES };
+        let bound =
+            if status.is_client_error() { limits::CLIENT_FAULT_BODY_BYTES } else { limits::ERROR_BODY_BYTES };
         let mut body = Vec::new();
         let reading = async {
             while body.len() < bound
@@ -235,7 +248,7 @@ impl Driver {
             });
         }
         let cause = dialect::classify_status(status.as_u16(), &body);
-        self.attempt.detail = Failure::with(cause, &dialect::error_text(&body)).detail;
+        self.attempt.detail = Failure::with(cause, &text_of(&body)).detail;
         self.attempt.retry_after = head::retry_after(&reply.headers);
         if matches!(cause, Cause::ClientFault | Cause::ContextOverflow) {
             self.rejection = Some(Kept {
@@ -250,7 +263,9 @@ impl Driver {
 
     /// The next bytes: to the gate, to the answer in the making, or to the client.
     async fn read(&mut self) -> Action {
-        let Some(reply) = self.attempt.reply.as_mut() else { return self.failed(Failure::new(Cause::Internal)) };
+        let Some(reply) = self.attempt.reply.as_mut() else {
+            return self.failed(Failure::new(Cause::Internal));
+        };
         let chunk = match self.pace.run(reply.chunk()).await {
             Err(action) => return action,
             Ok(chunk) => chunk,
@@ -260,7 +275,9 @@ impl Driver {
             Stage::Answer(body, reserved) => self.answer(body, reserved, chunk).await,
             Stage::Relay(relay) => self.relay(relay, chunk).await,
             Stage::Raw => self.raw(chunk).await,
-            Stage::Nothing | Stage::Committed(..) | Stage::Whole(_) => self.failed(Failure::new(Cause::Internal)),
+            Stage::Nothing | Stage::Committed(..) | Stage::Whole(_) => {
+                self.failed(Failure::new(Cause::Internal))
+            }
         }
     }
 
@@ -339,7 +356,8 @@ impl Driver {
                 body.extend_from_slice(&chunk);
                 if reserved.is_none() {
                     // For the whole of it at once: growing step by step, two answers could wait for each other.
-                    let room = self.job.gateway.answers.reserve(limits.answer_buffer, limits.queue_time).await;
+                    let room =
+                        self.job.gateway.answers.reserve(limits.answer_buffer, limits.queue_time).await;
                     let Some(room) = room else { return self.failed(Failure::new(Cause::NoBuffer)) };
                     reserved = Some(room);
                 }
@@ -347,10 +365,7 @@ impl Driver {
                     self.attempt.stage = Stage::Answer(body, reserved);
                     return Action::Read;
                 }
-                let length = body.len();
-                body.resize(length + limits::GATE_RESERVE, 0);
-                let verdict = answer::judge_beginning(self.rules(), &mut body, length);
-                body.truncate(length);
+                let verdict = answer::judge_beginning(self.rules(), &body);
                 self.attempt.stage = Stage::Answer(body, reserved);
                 return self.judged_answer(&verdict);
             }
@@ -375,9 +390,12 @@ impl Driver {
 
     /// The point of no return.
     async fn commit(&mut self) -> Action {
-        let Some(reply) = self.attempt.reply.as_ref() else { return self.failed(Failure::new(Cause::Internal)) };
+        let Some(reply) = self.attempt.reply.as_ref() else {
+            return self.failed(Failure::new(Cause::Internal));
+        };
         let (status, mut headers) = (reply.status, head::to_client(&reply.headers));
         self.account.committed(self.target(), now());
+        self.account.status(status.as_u16());
         self.job.body = HeldBody { bytes: Bytes::new(), reserved: None };
         self.own_headers(&mut headers, Some(self.target()));
         match std::mem::take(&mut self.attempt.stage) {
@@ -420,7 +438,11 @@ impl Driver {
             None => {
                 relay.end(&mut out);
                 let action = self.forward(relay, out).await;
-                if action == Action::Read { self.pace.exchange.on(Event::Ended { whole: false }, now()) } else { action }
+                if action == Action::Read {
+                    self.pace.exchange.on(Event::Ended { whole: false }, now())
+                } else {
+                    action
+                }
             }
             Some(Err(failure)) => {
                 self.attempt.stage = Stage::Relay(relay);
@@ -503,25 +525,30 @@ impl Driver {
             let problem = refusal::broken(self.job.gateway.name(target), &failure);
             self.pace.outlet.bytes(Bytes::from(problem.event(self.job.call.dialect)));
         }
-        self.account.end(Outcome::Broken, Some((target, failure)));
+        let outcome = match cause {
+            Cause::Cancelled => Outcome::Cancelled,
+            Cause::Draining => Outcome::Drained,
+            _ => Outcome::Broken,
+        };
+        self.account.end(outcome, Some((target, failure)));
         self.pace.flushed().await;
         self.pace.outlet.end_broken();
     }
 
     /// A target's own answer, unchanged: a refusal that is the client's fault, or an empty answer.
     async fn pass(mut self, outcome: Outcome) {
-        let kept = if outcome == Outcome::Empty { self.empty.take() } else { self.rejection.take() };
+        let kept = if outcome == Outcome::Answered { self.empty.take() } else { self.rejection.take() };
         let Some(kept) = kept else { return self.refuse(Cause::Internal).await };
         self.next_attempt(0);
         if self.pace.head_sent {
             let dialect = self.job.call.dialect;
-            if outcome == Outcome::Empty {
+            if outcome == Outcome::Answered {
                 self.pace.outlet.bytes(kept.body);
                 self.pace.outlet.end_clean();
                 self.account.end(outcome, None);
                 return;
             }
-            let text = dialect::error_text(&kept.body);
+            let text = text_of(&kept.body);
             let problem = reply::Problem::new(kept.status.as_u16(), "invalid_request", text);
             self.pace.outlet.bytes(Bytes::from(problem.event(dialect)));
             self.account.end(outcome, None);
@@ -531,6 +558,7 @@ impl Driver {
         }
         let mut headers = kept.headers;
         self.own_headers(&mut headers, Some(kept.target));
+        self.account.status(kept.status.as_u16());
         self.account.end(outcome, None);
         self.pace.head(Head { status: kept.status, headers, whole: Some(kept.body) });
     }
@@ -541,8 +569,10 @@ impl Driver {
         let problem = refusal::all_failed(&self.job.gateway, &self.plan, self.account.failures(), cause);
         let outcome = match cause {
             Cause::Cancelled => Outcome::Cancelled,
+            Cause::Draining => Outcome::Drained,
             _ => Outcome::Failed,
         };
+        self.account.status(if self.pace.head_sent { 200 } else { problem.status });
         self.account.end(outcome, None);
         if self.pace.head_sent {
             self.pace.outlet.bytes(Bytes::from(problem.event(self.job.call.dialect)));
@@ -555,7 +585,8 @@ impl Driver {
 
     fn no_candidate(mut self) {
         let problem = refusal::no_candidate(&self.job.gateway, &self.plan, &self.job.call);
-        self.account.end(Outcome::Failed, None);
+        self.account.status(problem.status);
+        self.account.end(Outcome::Unavailable, None);
         self.own_problem(&problem);
     }
 
@@ -577,8 +608,10 @@ impl Driver {
                 true
             }
             Ok(None) => {
-                self.job.gateway.metrics.limit("gated_streams");
-                self.account.end(Outcome::Shed, None);
+                self.job.gateway.metrics.limit(Limit::GatedStreams);
+                events::limit_hit(Limit::GatedStreams, Some(&self.job.id));
+                self.account.status(503);
+                self.account.end(Outcome::Unavailable, None);
                 self.own_problem(&refusal::no_gate_buffer(&self.job.gateway));
                 false
             }
@@ -597,7 +630,9 @@ impl Driver {
     /// Lets go of whatever the last attempt holds: this is the cancel.
     fn next_attempt(&mut self, candidate: usize) {
         let before = std::mem::take(&mut self.attempt);
-        if let (Stage::Gate(gate) | Stage::Committed(gate, _), Some((buffer, _))) = (before.stage, &mut self.room) {
+        if let (Stage::Gate(gate) | Stage::Committed(gate, _), Some((buffer, _))) =
+            (before.stage, &mut self.room)
+        {
             *buffer = Some(gate.into_buffer());
         }
         self.attempt.candidate = candidate;
@@ -662,8 +697,10 @@ impl Driver {
     }
 
     fn request(&mut self) -> Result<Request<RequestBody>, Failure> {
-        let candidate = self.plan.candidates.get(self.attempt.candidate).ok_or(Failure::new(Cause::Internal))?;
-        let target = self.job.gateway.config.targets.get(candidate.target).ok_or(Failure::new(Cause::Internal))?;
+        let candidate =
+            self.plan.candidates.get(self.attempt.candidate).ok_or(Failure::new(Cause::Internal))?;
+        let target =
+            self.job.gateway.config.targets.get(candidate.target).ok_or(Failure::new(Cause::Internal))?;
         let call = &self.job.call;
         let counts = matches!(call.dialect, Dialect::OpenaiChat | Dialect::OpenaiCompletions);
         let changes = Changes {
@@ -750,6 +787,11 @@ impl Pace {
         // A stop was seen already; only the time bounds this.
         let _late = tokio::time::timeout(limits::LAST_WORDS, self.outlet.written()).await;
     }
+}
+
+/// What an error body says, for a person.
+fn text_of(body: &[u8]) -> String {
+    json::readable(body.get(dialect::error_text(body)).unwrap_or_default())
 }
 
 fn early_head(id: &str) -> HeaderMap {

@@ -67,7 +67,11 @@ pub fn find<'a>(method: &Method, path: &'a str) -> Endpoint<'a> {
             }
         }
     };
-    if allow.split(", ").any(|allowed| allowed == method.as_str()) { endpoint } else { Endpoint::WrongMethod(allow) }
+    if allow.split(", ").any(|allowed| allowed == method.as_str()) {
+        endpoint
+    } else {
+        Endpoint::WrongMethod(allow)
+    }
 }
 
 /// The dialect in which errors on this path are written.
@@ -87,7 +91,15 @@ mod tests {
     #[test]
     fn paths_match_exactly() {
         assert_eq!(find(&Method::POST, "/v1/chat/completions"), Endpoint::Answer(Dialect::OpenaiChat));
-        for path in ["/v1/chat/completions/", "//v1/chat/completions", "/v1/./chat/completions", "/v1/chat%2fcompletions", "/V1/chat/completions", "/edgeward/requests/", ""] {
+        for path in [
+            "/v1/chat/completions/",
+            "//v1/chat/completions",
+            "/v1/./chat/completions",
+            "/v1/chat%2fcompletions",
+            "/V1/chat/completions",
+            "/edgeward/requests/",
+            "",
+        ] {
             assert_eq!(find(&Method::POST, path), Endpoint::Unknown, "{path}");
         }
         assert_eq!(find(&Method::GET, "/api/chat"), Endpoint::WrongMethod("POST"));

@@ -197,8 +197,11 @@ impl Exchange {
         let own = match self.state {
             State::Planned | State::Done => return None,
             State::Attempting { phase: Phase::Connecting { until, .. }, .. } => until,
-            State::Attempting { phase: Phase::AwaitingHead { clock, .. }, .. } | State::Gating { clock, .. } => clock.until,
-            State::Relaying { stall_at, end_at, .. } => return Some(end_at.map_or(stall_at, |at| at.min(stall_at))),
+            State::Attempting { phase: Phase::AwaitingHead { clock, .. }, .. }
+            | State::Gating { clock, .. } => clock.until,
+            State::Relaying { stall_at, end_at, .. } => {
+                return Some(end_at.map_or(stall_at, |at| at.min(stall_at)));
+            }
         };
         let own = own.min(self.total);
         Some(beat.map_or(own, |at| at.min(own)))
@@ -219,7 +222,9 @@ impl Exchange {
                 self.state = State::Gating { n, clock: clock.after_head(now) };
                 Action::Read
             }
-            (State::Attempting { n, .. } | State::Gating { n, .. }, Event::Failed(cause)) => self.next(n, cause, now),
+            (State::Attempting { n, .. } | State::Gating { n, .. }, Event::Failed(cause)) => {
+                self.next(n, cause, now)
+            }
             (State::Attempting { n, .. } | State::Gating { n, .. }, Event::Rejected(cause)) => {
                 self.rejected(n, cause, now)
             }
@@ -249,7 +254,11 @@ impl Exchange {
                 }
             }
             (
-                State::Planned | State::Attempting { .. } | State::Gating { .. } | State::Relaying { .. } | State::Done,
+                State::Planned
+                | State::Attempting { .. }
+                | State::Gating { .. }
+                | State::Relaying { .. }
+                | State::Done,
                 _,
             ) => Action::Wait,
         }
@@ -259,7 +268,8 @@ impl Exchange {
         if now >= self.total {
             return self.refuse(Cause::TimeoutTotal);
         }
-        let fits = |c: &Candidate| self.window_above.is_none_or(|least| c.context.is_some_and(|has| has > least));
+        let fits =
+            |c: &Candidate| self.window_above.is_none_or(|least| c.context.is_some_and(|has| has > least));
         match self.candidates.iter().enumerate().skip(from).find(|(_, candidate)| fits(candidate)) {
             Some((n, candidate)) => {
                 let until = now + candidate.deadlines.connect;

@@ -74,7 +74,7 @@ impl Gateway {
         Ok(Gateway {
             store: RefCell::new(Store::new(config.targets.iter().map(|target| target.discovered))),
             upstreams,
-            metrics: Metrics::new(&names),
+            metrics: Metrics::new(names),
             live: Rc::new(Live::default()),
             bodies: Budget::new(limits.body_memory),
             answers: Budget::new(limits.answer_memory),
@@ -124,7 +124,6 @@ impl Gateway {
     pub fn gauges(&self) -> Gauges {
         Gauges {
             connections: self.connections.get(),
-            requests: self.live.len(),
             gated_streams: self.pool.in_use(),
             body_memory: self.bodies.in_use(),
             answer_memory: self.answers.in_use(),

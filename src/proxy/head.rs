@@ -180,7 +180,9 @@ mod tests {
     #[test]
     fn only_allowed_fields_cross() {
         let mut from = HeaderMap::new();
-        for name in ["authorization", "x-api-key", "cookie", "upgrade", "http2-settings", "x-conversation-id", "te"] {
+        for name in
+            ["authorization", "x-api-key", "cookie", "upgrade", "http2-settings", "x-conversation-id", "te"]
+        {
             from.insert(HeaderName::from_static(name), HeaderValue::from_static("secret"));
         }
         from.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));

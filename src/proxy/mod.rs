@@ -1,3 +1,23 @@
-//! The shell around the pure rooms: sockets, timers, tasks.
+//! Between clients and targets. [`drive`] is the way of a request, and the file to read first;
+//! [`exchange`] decides what it does, [`server`] is what comes before it.
 
+pub mod account;
+pub mod auth;
+pub mod body;
+pub mod cancel;
+pub mod clock;
+pub mod cors;
+pub mod downstream;
+pub mod drive;
+pub mod endpoint;
+pub mod exchange;
+pub mod gateway;
+pub mod head;
+pub mod models;
+pub mod operator;
+pub mod outlet;
+pub mod pass;
+pub mod refusal;
+pub mod relay;
+pub mod server;
 pub mod upstream;

@@ -82,7 +82,8 @@ fn forbidden() -> Problem {
 #[must_use]
 pub fn status(gateway: &Gateway) -> Answer {
     let at = now();
-    let targets = (0..gateway.config.targets.len()).map(|target| target_status(gateway, target, at)).collect();
+    let targets =
+        (0..gateway.config.targets.len()).map(|target| target_status(gateway, target, at)).collect();
     let status = Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_secs: gateway.started.elapsed().as_secs(),
@@ -170,15 +171,22 @@ pub fn ready(gateway: &Gateway) -> Answer {
 ///
 /// # Errors
 /// 403 from a browser's page, 404 when no such request runs or it is someone else's.
-pub fn cancel(gateway: &Rc<Gateway>, client: &Client, headers: &HeaderMap, id: &str) -> Result<Answer, Problem> {
+pub fn cancel(
+    gateway: &Rc<Gateway>,
+    client: &Client,
+    headers: &HeaderMap,
+    id: &str,
+) -> Result<Answer, Problem> {
     // DELETE needs a preflight from another origin; a page of an allowed origin may not use it all the same.
     if headers.contains_key(header::ORIGIN) && client.key.is_none() {
         return Err(forbidden());
     }
     match gateway.live.cancel(id, client.key, client.operator) {
-        Cancelled::Unknown => {
-            Err(Problem::new(404, "no_such_request", "no request with this id is running, or it is not yours"))
-        }
+        Cancelled::Unknown => Err(Problem::new(
+            404,
+            "no_such_request",
+            "no request with this id is running, or it is not yours",
+        )),
         Cancelled::Yes => {
             cut_if_deaf(Rc::clone(gateway), id.to_owned());
             Ok(json(b"{\"cancelled\":true}".to_vec()))

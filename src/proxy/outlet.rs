@@ -89,7 +89,9 @@ impl Outlet {
     /// Resolves when hyper has taken all queued bytes and asks for more: the backpressure.
     pub fn taken(&self) -> impl Future<Output = ()> + use<'_> {
         // hyper polls the driver again exactly when it wants more; no waker is needed.
-        std::future::poll_fn(|_| if self.inner.queue.borrow().is_empty() { Poll::Ready(()) } else { Poll::Pending })
+        std::future::poll_fn(|_| {
+            if self.inner.queue.borrow().is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
     }
 
     /// Resolves when everything queued is written to the socket.
@@ -159,9 +161,9 @@ impl Body for ClientBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match self.get_mut() {
-            ClientBody::Whole(bytes) => {
-                Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))))
-            }
+            ClientBody::Whole(bytes) => Poll::Ready(
+                bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))),
+            ),
             ClientBody::Driven { drive, outlet } => poll_driven(drive, outlet, cx),
         }
     }

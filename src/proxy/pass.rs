@@ -35,7 +35,8 @@ pub async fn pass(job: Job) {
             }
             Ok(reply) => return relay(&job, candidate.target, reply).await,
             Err(failure) => {
-                let _not_news = job.gateway.store.borrow_mut().failed(candidate.target, failure.cause, None, now());
+                let _not_news =
+                    job.gateway.store.borrow_mut().failed(candidate.target, failure.cause, None, now());
                 failures.push((candidate.target, failure));
             }
         }

@@ -22,7 +22,10 @@ pub fn all_failed(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)],
     }
     let causes = || failures.iter().map(|(_, failure)| failure.cause);
     let timeout = |cause| {
-        matches!(cause, Cause::TimeoutConnect | Cause::TimeoutFirstToken | Cause::TimeoutLoad | Cause::TimeoutTotal)
+        matches!(
+            cause,
+            Cause::TimeoutConnect | Cause::TimeoutFirstToken | Cause::TimeoutLoad | Cause::TimeoutTotal
+        )
     };
     let busy = |cause| matches!(cause, Cause::Loading | Cause::Overloaded | Cause::RateLimited);
     let (status, code) = if cause == Cause::TimeoutTotal || causes().all(timeout) {
@@ -36,7 +39,8 @@ pub fn all_failed(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)],
     };
     let mut message = String::from("no target could answer:");
     for (at, (target, failure)) in failures.iter().enumerate() {
-        let _infallible = write!(message, "{} {}: {failure}", if at == 0 { "" } else { ";" }, gateway.name(*target));
+        let _infallible =
+            write!(message, "{} {}: {failure}", if at == 0 { "" } else { ";" }, gateway.name(*target));
     }
     for (target, why) in &plan.passed {
         if matches!(why, Passed::CoolingDown(_) | Passed::Absent) {

@@ -11,7 +11,7 @@ use crate::cause::{Cause, Failure};
 use crate::dialect::event::{Facts, Usage};
 use crate::dialect::{self, Dialect};
 use crate::limits::RELAY_EVENT_BYTES;
-use crate::wire::{Framing, Splitter};
+use crate::wire::{Framing, Splitter, json, sse};
 
 /// What is changed on the way.
 #[derive(Clone, Debug, Default)]
@@ -180,7 +180,8 @@ impl Relay {
                 !self.hides(&facts)
             }
         };
-        let edited = if keep && !facts.blank && self.said.error.is_none() { self.edited(&raw, &facts) } else { None };
+        let edited =
+            if keep && !facts.blank && self.said.error.is_none() { self.edited(&raw, &facts) } else { None };
         match (keep, edited) {
             (true, None) if in_chunk => run.keep_to(end),
             (true, None) => {
@@ -216,7 +217,7 @@ impl Relay {
         }
         if let Some(error) = &facts.error {
             let text = raw.get(error.text.clone()).unwrap_or_default();
-            self.said.error = Some(Failure::with(error.cause, &String::from_utf8_lossy(text)));
+            self.said.error = Some(Failure::with(error.cause, &json::readable(text)));
         }
     }
 
@@ -228,7 +229,9 @@ impl Relay {
     /// The event as the client gets it, where that differs from how it came.
     fn edited(&self, raw: &Bytes, facts: &Facts) -> Option<Vec<Bytes>> {
         let model = match (&self.edits.model, &facts.model) {
-            (Some(name), Some(range)) => Some((range.clone(), name.clone())),
+            (Some(name), Some(range)) if raw.get(range.clone()) != Some(name) => {
+                Some((range.clone(), name.clone()))
+            }
             _ => None,
         };
         let usage = match &facts.usage_null {
@@ -237,7 +240,7 @@ impl Relay {
             }
             _ => None,
         };
-        let comments = self.dropping_comments && facts.glued_comment;
+        let comments = self.dropping_comments && facts.comments;
         if model.is_none() && usage.is_none() && !comments {
             return None;
         }
@@ -252,7 +255,8 @@ impl Relay {
         }
         parts.push(raw.slice(at..));
         if comments {
-            return Some(vec![Bytes::from(crate::wire::sse::without_comments(&parts.concat()))]);
+            let whole = Bytes::from(parts.concat());
+            return Some(sse::without_comments(&whole).map(|range| whole.slice(range)).collect());
         }
         Some(parts)
     }

@@ -27,6 +27,7 @@ use super::{body, cors, head, models, operator, pass, refusal};
 use crate::cause::Cause;
 use crate::dialect::reply::Problem;
 use crate::dialect::{Dialect, request};
+use crate::observe::events;
 use crate::time::now;
 
 /// What is known about one client connection.
@@ -63,7 +64,8 @@ pub async fn serve(
         .max_buf_size(limits.header_bytes)
         .keep_alive(true);
     let mut closing = gateway.closing.subscribe();
-    let connection = Rc::new(Connection { gateway: Rc::clone(&gateway), peer, admin, flushes, stop: Rc::clone(&stop) });
+    let connection =
+        Rc::new(Connection { gateway: Rc::clone(&gateway), peer, admin, flushes, stop: Rc::clone(&stop) });
     let service = service_fn(move |request| {
         let connection = Rc::clone(&connection);
         async move { Ok::<_, Infallible>(answer(&connection, request).await) }
@@ -146,13 +148,17 @@ async fn route(
         Endpoint::OllamaWrite if !gateway.config.ollama_writes => Err(Problem::new(
             403,
             "forbidden",
-            format!("{path} changes the models on this box and is not passed on; its operator can allow it with `ollama_writes = true`"),
+            format!(
+                "{path} changes the models on this box and is not passed on; its operator can allow it with `ollama_writes = true`"
+            ),
         )),
         Endpoint::OllamaRead | Endpoint::OllamaWrite => {
             let job = read(connection, request, client, id, began, Dialect::OllamaChat).await?;
             Ok(passed(job).await)
         }
-        Endpoint::Health | Endpoint::Ready | Endpoint::WrongMethod(_) | Endpoint::Unknown => Err(unknown(&path)),
+        Endpoint::Health | Endpoint::Ready | Endpoint::WrongMethod(_) | Endpoint::Unknown => {
+            Err(unknown(&path))
+        }
     }
 }
 
@@ -174,12 +180,18 @@ async fn read(
     if has_body {
         json_type(&parts.headers)?;
     }
-    let held = body::read(incoming, &gateway.config.limits, &gateway.bodies).await.inspect_err(|problem| {
-        gateway.metrics.limit(problem.code);
+    let held = body::read(incoming, &gateway.config.limits, &gateway.bodies).await.map_err(|fault| {
+        if let Some(limit) = fault.limit {
+            gateway.metrics.limit(limit);
+            events::limit_hit(limit, Some(&id));
+        }
+        fault.problem
     })?;
     let call = if has_body {
-        request::decode(dialect, &held.bytes)
-            .map_err(|bad| Problem { param: bad.param, ..Problem::new(400, "invalid_request", bad.message) })?
+        request::decode(dialect, &held.bytes).map_err(|bad| Problem {
+            param: bad.param,
+            ..Problem::new(400, "invalid_request", bad.message)
+        })?
     } else {
         request::Call::bare(dialect, "")
     };
@@ -250,7 +262,11 @@ fn strict(request: &Request<Incoming>) -> Result<(), Problem> {
     let headers = request.headers();
     let lengths = headers.get_all(header::CONTENT_LENGTH).iter().count();
     if lengths > 1 || (lengths > 0 && headers.contains_key(header::TRANSFER_ENCODING)) {
-        return Err(Problem::new(400, "bad_framing", "a request has one Content-Length or a Transfer-Encoding, not both"));
+        return Err(Problem::new(
+            400,
+            "bad_framing",
+            "a request has one Content-Length or a Transfer-Encoding, not both",
+        ));
     }
     let query = request.uri().query().unwrap_or("");
     let names_key = |pair: &str| {
@@ -297,7 +313,8 @@ fn unknown(path: &str) -> Problem {
 /// edgeward's own answer.
 pub(super) fn own(problem: &Problem, dialect: Dialect) -> Answer {
     let mut response = Response::new(ClientBody::whole(problem.body(dialect)));
-    *response.status_mut() = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     refusal::headers(problem, None, response.headers_mut());
     response
 }
@@ -306,7 +323,9 @@ pub(super) fn own(problem: &Problem, dialect: Dialect) -> Answer {
 pub(super) fn text(status: StatusCode, text: &'static str) -> Answer {
     let mut response = Response::new(ClientBody::whole(Bytes::from_static(text.as_bytes())));
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::config::{CommitOn, Config, Deadlines, Kind, ModelName, OnEmptyStop, Place, Route, Target, TargetUrl};
+use crate::config::{
+    CommitOn, Config, Deadlines, Kind, ModelName, OnEmptyStop, Place, Route, Target, TargetUrl,
+};
 use crate::dialect::Dialect;
 use crate::dialect::request::Call;
 use crate::health::store::Store;
@@ -145,7 +147,13 @@ fn eligible(target: &Target, index: usize, store: &Store, call: &Call, now: Inst
     }
 }
 
-fn candidate(config: &Config, route: Option<&Route>, target: &Target, index: usize, call: &Call) -> Candidate {
+fn candidate(
+    config: &Config,
+    route: Option<&Route>,
+    target: &Target,
+    index: usize,
+    call: &Call,
+) -> Candidate {
     let deadlines = config.deadlines.overlaid(&target.deadlines);
     Candidate {
         target: index,
@@ -161,7 +169,8 @@ fn keep_one_embedding_family(config: &Config, call: &Call, plan: &mut Plan) {
     if !matches!(call.dialect, Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed) {
         return;
     }
-    let family = |candidate: &Candidate| config.targets.get(candidate.target).and_then(|t| t.embeddings.clone());
+    let family =
+        |candidate: &Candidate| config.targets.get(candidate.target).and_then(|t| t.embeddings.clone());
     let Some(first) = plan.candidates.first().cloned() else { return };
     let wanted = family(&first);
     let (same, other): (Vec<_>, Vec<_>) = std::mem::take(&mut plan.candidates)
@@ -175,7 +184,10 @@ fn keep_one_embedding_family(config: &Config, call: &Call, plan: &mut Plan) {
 #[must_use]
 pub const fn speaks(kind: Kind, dialect: Dialect) -> bool {
     match dialect {
-        Dialect::OpenaiChat | Dialect::OpenaiCompletions | Dialect::OpenaiEmbeddings | Dialect::OpenaiResponses => {
+        Dialect::OpenaiChat
+        | Dialect::OpenaiCompletions
+        | Dialect::OpenaiEmbeddings
+        | Dialect::OpenaiResponses => {
             matches!(kind, Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Openai)
         }
         Dialect::OllamaChat | Dialect::OllamaGenerate | Dialect::OllamaEmbed => matches!(kind, Kind::Ollama),
@@ -188,8 +200,12 @@ pub const fn speaks(kind: Kind, dialect: Dialect) -> bool {
 /// version (`…/v1`) already, as its users write it; the others' bases do not, and a Unix socket has none.
 fn upstream_path<'a>(target: &Target, path: &'a str) -> &'a str {
     match (target.kind, &target.url) {
-        (Kind::Openai, TargetUrl::Http { .. } | TargetUrl::Https { .. }) => path.strip_prefix("/v1").unwrap_or(path),
-        (Kind::Openai | Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Anthropic | Kind::Gemini, _) => path,
+        (Kind::Openai, TargetUrl::Http { .. } | TargetUrl::Https { .. }) => {
+            path.strip_prefix("/v1").unwrap_or(path)
+        }
+        (Kind::Openai | Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Anthropic | Kind::Gemini, _) => {
+            path
+        }
     }
 }
 
