@@ -20,6 +20,7 @@
 //! and import no runtime; `tests/layers.rs` holds the table of who may use whom.
 
 pub mod cause;
+pub mod cli;
 pub mod config;
 pub mod dialect;
 pub mod gate;

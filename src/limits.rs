@@ -82,6 +82,24 @@ pub const NEEDLE_TEXT_BYTES: usize = 2 * KIB;
 pub const CLIENT_FAULT_BODY_BYTES: usize = MIB;
 /// After the commit: an event longer than this is passed on unlooked-at, in bytes.
 pub const RELAY_EVENT_BYTES: usize = 64 * KIB;
+/// A configuration file, in bytes; a hundred times what anyone writes by hand.
+pub const CONFIG_BYTES_MAX: u64 = MIB as u64;
+/// Any duration in a configuration.
+pub const CONFIG_DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
+/// `limits.gate_buffer` at its smallest, in bytes.
+pub const GATE_BUFFER_MIN: usize = 4 * KIB;
+/// `limits.gate_buffer` times `limits.gated_streams` at most, in bytes: all of it is allocated at start.
+pub const GATE_POOL_MAX: usize = 1024 * MIB;
+/// `limits.header_bytes` at its smallest, in bytes: hyper takes no smaller buffer (its h1 `MINIMUM_MAX_BUFFER_SIZE`).
+pub const HEADER_BYTES_MIN: usize = 8 * KIB;
+/// A key, from a file or elsewhere, in bytes. The longest in use are JWTs of a few KiB.
+pub const SECRET_BYTES_MAX: usize = 16 * KIB;
+/// A client's key shorter than this draws a warning, in bytes.
+pub const CLIENT_KEY_BYTES_GOOD: usize = 16;
+/// `name` of a target or a key, `group`, `region`, `embeddings`, in bytes: they are labels in metrics.
+pub const NAME_BYTES: usize = 64;
+/// A Unix socket's path, in bytes: `sun_path` less its closing zero, unix(7).
+pub const SOCKET_PATH_BYTES: usize = 107;
 /// Targets in one config.
 pub const TARGETS_MAX: usize = 64;
 /// Candidates in one plan.
@@ -132,6 +150,9 @@ pub const LOG_WAIT: Duration = Duration::from_millis(5);
 /// A limit that is hit all the time is logged once in this.
 pub const LIMIT_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
+const _: () = assert!(GATE_BUFFER >= GATE_BUFFER_MIN);
+const _: () = assert!(GATE_BUFFER * GATED_STREAMS <= GATE_POOL_MAX);
+const _: () = assert!(HEADER_BYTES >= HEADER_BYTES_MIN);
 const _: () = assert!(BODY_MEMORY >= MAX_BODY);
 const _: () = assert!(ANSWER_MEMORY >= ANSWER_BUFFER);
 const _: () = assert!(H2_CONNECTION_WINDOW > H2_STREAM_WINDOW);

@@ -1,2 +1,35 @@
 //! The edgeward program.
-fn main() {}
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use edgeward::cli::{self, Command};
+
+fn main() -> ExitCode {
+    let code = match cli::parse(std::env::args_os().skip(1)) {
+        Ok(command) => dispatch(&command),
+        Err(usage) => {
+            writeln!(io::stderr(), "{usage}\nedgeward --help shows what there is").map(|()| cli::EXIT_USAGE)
+        }
+    };
+    // A terminal or pipe that is gone leaves nobody to tell; the code still says it.
+    ExitCode::from(code.unwrap_or(cli::EXIT_FAILED))
+}
+
+fn dispatch(command: &Command) -> io::Result<u8> {
+    let env = |name: &str| std::env::var(name).ok();
+    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    match command {
+        Command::Check { config } => cli::check(config.as_deref(), &env, &mut out, &mut err),
+        Command::Help(command) => out.write_all(cli::help(*command).as_bytes()).map(|()| cli::EXIT_GOOD),
+        Command::Version => out.write_all(cli::version().as_bytes()).map(|()| cli::EXIT_GOOD),
+        Command::Run { .. } => later("run", &mut err),
+        Command::Status { .. } => later("status", &mut err),
+        Command::Demo => later("demo", &mut err),
+        Command::Later(name) => later(name, &mut err),
+    }
+}
+
+fn later(name: &str, err: &mut dyn Write) -> io::Result<u8> {
+    writeln!(err, "edgeward: {name} is not in this build yet").map(|()| cli::EXIT_FAILED)
+}

@@ -9,8 +9,33 @@ use std::time::Duration;
 
 use crate::limits;
 
+mod client;
+mod credential;
+mod discover;
+mod identify;
+mod load;
+mod plan;
+mod problem;
+mod route;
+mod schema;
 mod secret;
+mod target;
+mod url;
+pub(crate) mod value;
+mod walk;
+
+pub use discover::{LOCAL_SERVERS, LocalServer, discover};
+pub use identify::{identify, probe_path};
+pub use load::{load, load_or_discover, parse};
+pub use plan::plan_text;
+pub use problem::{Loaded, Problem, Problems};
 pub use secret::Secret;
+pub use walk::Env;
+
+/// Where the configuration is looked for when none is named.
+pub const DEFAULT_PATH: &str = "/etc/edgeward/edgeward.toml";
+/// The port of the listener where none is configured.
+pub const DEFAULT_PORT: u16 = 8484;
 
 /// Everything that `edgeward run` needs to know.
 #[derive(Clone, Debug)]

@@ -1,0 +1,33 @@
+//! `edgeward check`: every mistake of the configuration at once, or the plan.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::{EXIT_CONFIG, EXIT_GOOD};
+use crate::config::{self, Env};
+
+/// Checks the configuration that `run` would start with, and gives the exit code.
+/// Mistakes go to `err`, one a line and a count; the plan of a good one goes to `out`.
+///
+/// # Errors
+/// Only that `out` or `err` could not be written.
+pub fn check(
+    config: Option<&Path>,
+    env: &Env<'_>,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
+    match config::load_or_discover(config, env) {
+        Ok(loaded) => {
+            out.write_all(config::plan_text(&loaded.config, &loaded.warnings).as_bytes())?;
+            out.flush()?;
+            Ok(EXIT_GOOD)
+        }
+        Err(problems) => {
+            let count = problems.0.len();
+            let mistakes = if count == 1 { "mistake" } else { "mistakes" };
+            writeln!(err, "{problems}\nedgeward: {count} {mistakes} in the configuration")?;
+            Ok(EXIT_CONFIG)
+        }
+    }
+}

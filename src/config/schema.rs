@@ -1,0 +1,269 @@
+//! Which keys exist, where, and within which bounds: the tables that the walk goes by.
+
+use std::time::Duration;
+
+use super::{CommitOn, DeadlineOverrides, Kind, Limits, ModelName, OnEmptyStop, Place};
+use crate::limits::{GATE_BUFFER_MIN, HEADER_BYTES_MIN, KIB, MIB};
+
+/// The keys of one table.
+pub(super) struct Keys {
+    /// As a sentence names it.
+    pub title: &'static str,
+    pub names: &'static [&'static str],
+    /// Any key is allowed: they are the user's own names.
+    pub free: bool,
+    /// Keys that people write although they don't exist, and what to write instead.
+    pub slips: &'static [(&'static str, &'static str)],
+}
+
+pub(super) static TOP: Keys = Keys {
+    title: "the top of the file",
+    names: &[
+        "listen",
+        "admin_listen",
+        "allow_anonymous",
+        "hosts",
+        "model_name",
+        "on_empty_stop",
+        "commit_on",
+        "heartbeat",
+        "ollama_writes",
+        "drop_anonymous_reasoning",
+        "log_prompts",
+        "tls",
+        "cors",
+        "key",
+        "limits",
+        "deadlines",
+        "target",
+        "router",
+        "route",
+    ],
+    free: false,
+    slips: &[
+        ("port", "write listen = [\"127.0.0.1:8484\"]"),
+        ("targets", "write [[target]], once for each"),
+        ("keys", "write [[key]], once for each"),
+        ("routes", "write [[route]], once for each"),
+        ("timeouts", "write [deadlines]"),
+        ("timeout", "write [deadlines] with total, first_token and the others below"),
+    ],
+};
+
+pub(super) static TLS: Keys = Keys { title: "[tls]", names: &["cert", "key"], free: false, slips: &[] };
+pub(super) static CORS: Keys = Keys { title: "[cors]", names: &["origins"], free: false, slips: &[] };
+
+const KEY_IN_CLEAR: &str = "a key is never written into this file: use sha256 = \"…\" (printf %s KEY | sha256sum), \
+                            credential = \"…\", file = \"…\" or env = \"…\"";
+pub(super) static KEY: Keys = Keys {
+    title: "[[key]]",
+    names: &["name", "sha256", "credential", "env", "file", "operator"],
+    free: false,
+    slips: &[
+        ("key", KEY_IN_CLEAR),
+        ("value", KEY_IN_CLEAR),
+        ("token", KEY_IN_CLEAR),
+        ("secret", KEY_IN_CLEAR),
+    ],
+};
+
+pub(super) static LIMITS: Keys = Keys {
+    title: "[limits]",
+    names: &[
+        "max_body",
+        "body_memory",
+        "gate_buffer",
+        "gated_streams",
+        "answer_buffer",
+        "answer_memory",
+        "connections",
+        "max_headers",
+        "header_bytes",
+        "header_time",
+        "body_time",
+        "request_time",
+        "write_time",
+        "queue_time",
+        "drain",
+    ],
+    free: false,
+    slips: &[],
+};
+
+pub(super) static DEADLINES: Keys = Keys {
+    title: "[deadlines]",
+    names: &["connect", "first_token", "first_token_per_1k", "between_tokens", "load", "total"],
+    free: false,
+    slips: &[],
+};
+
+pub(super) static TARGET: Keys = Keys {
+    title: "[[target]]",
+    names: &[
+        "name",
+        "kind",
+        "url",
+        "place",
+        "group",
+        "region",
+        "weight",
+        "max_retries",
+        "key",
+        "forward_key",
+        "models",
+        "embeddings",
+        "context",
+        "deadlines",
+        "ca_file",
+        "roots",
+        "include_usage",
+        "spare",
+    ],
+    free: false,
+    slips: &[
+        ("api_key", "write key = { env = \"…\" }, { credential = \"…\" } or { file = \"…\" }"),
+        ("token", "write key = { env = \"…\" }, { credential = \"…\" } or { file = \"…\" }"),
+        ("base_url", "write url = \"…\""),
+        ("type", "write kind = \"…\""),
+        ("model", "write models = { \"*\" = \"…\" }"),
+        ("retries", "write max_retries = 1"),
+        ("timeout", "write deadlines = { total = \"600s\", … }"),
+    ],
+};
+
+pub(super) static TARGET_KEY: Keys =
+    Keys { title: "key", names: &["credential", "env", "file"], free: false, slips: &[] };
+pub(super) static MODELS: Keys = Keys { title: "models", names: &[], free: true, slips: &[] };
+pub(super) static ROUTER: Keys =
+    Keys { title: "[router]", names: &["groups", "region"], free: false, slips: &[] };
+pub(super) static ROUTE: Keys = Keys {
+    title: "[[route]]",
+    names: &["model", "groups", "deadlines", "heartbeat", "commit_on", "on_empty_stop", "model_name"],
+    free: false,
+    slips: &[
+        ("timeout", "write deadlines = { total = \"600s\", … }"),
+        ("targets", "write groups = [\"…\"], and give the targets that group"),
+        ("target", "write groups = [\"…\"], and give the target that group"),
+    ],
+};
+
+/// Where a key that stands in the wrong place belongs. A key after a `[section]` belongs to that
+/// section in TOML, however far above it was meant.
+pub(super) fn home(name: &str) -> Option<String> {
+    if TOP.names.contains(&name) && !["tls", "cors", "key", "limits", "deadlines"].contains(&name) {
+        return Some("at the top of the file, before the first [section]".to_owned());
+    }
+    [&LIMITS, &DEADLINES, &ROUTER, &CORS, &TARGET, &KEY, &ROUTE]
+        .into_iter()
+        .find(|keys| keys.names.contains(&name))
+        .map(|keys| format!("in {}", keys.title))
+}
+
+/// One key of `[limits]`: its bounds, and the field that it sets.
+pub(super) enum Limit {
+    Bytes { min: usize, max: usize, field: fn(&mut Limits) -> &mut usize },
+    Count { min: u64, max: u64, field: fn(&mut Limits) -> &mut usize },
+    Time { zero: bool, field: fn(&mut Limits) -> &mut Duration },
+}
+
+const GIB: usize = 1024 * MIB;
+
+#[rustfmt::skip]
+pub(super) static LIMIT_FIELDS: [(&str, Limit); 15] = [
+    ("max_body",      Limit::Bytes { min: KIB, max: GIB, field: |l| &mut l.max_body }),
+    ("body_memory",   Limit::Bytes { min: KIB, max: 1024 * GIB, field: |l| &mut l.body_memory }),
+    ("gate_buffer",   Limit::Bytes { min: GATE_BUFFER_MIN, max: 16 * MIB, field: |l| &mut l.gate_buffer }),
+    ("gated_streams", Limit::Count { min: 1, max: 65_536, field: |l| &mut l.gated_streams }),
+    ("answer_buffer", Limit::Bytes { min: KIB, max: GIB, field: |l| &mut l.answer_buffer }),
+    ("answer_memory", Limit::Bytes { min: KIB, max: 1024 * GIB, field: |l| &mut l.answer_memory }),
+    ("connections",   Limit::Count { min: 1, max: 65_536, field: |l| &mut l.connections }),
+    ("max_headers",   Limit::Count { min: 16, max: 1024, field: |l| &mut l.max_headers }),
+    ("header_bytes",  Limit::Bytes { min: HEADER_BYTES_MIN, max: MIB, field: |l| &mut l.header_bytes }),
+    ("header_time",   Limit::Time { zero: false, field: |l| &mut l.header_time }),
+    ("body_time",     Limit::Time { zero: false, field: |l| &mut l.body_time }),
+    ("request_time",  Limit::Time { zero: false, field: |l| &mut l.request_time }),
+    ("write_time",    Limit::Time { zero: false, field: |l| &mut l.write_time }),
+    ("queue_time",    Limit::Time { zero: true, field: |l| &mut l.queue_time }),
+    ("drain",         Limit::Time { zero: true, field: |l| &mut l.drain }),
+];
+
+/// One key of `[deadlines]`: whether it may be zero, and the field that it sets.
+pub(super) type Deadline = (&'static str, bool, fn(&mut DeadlineOverrides) -> &mut Option<Duration>);
+
+#[rustfmt::skip]
+pub(super) static DEADLINE_FIELDS: [Deadline; 6] = [
+    ("connect",            false, |d| &mut d.connect),
+    ("first_token",        false, |d| &mut d.first_token),
+    ("first_token_per_1k", true,  |d| &mut d.first_token_per_1k),
+    ("between_tokens",     false, |d| &mut d.between_tokens),
+    ("load",               false, |d| &mut d.load),
+    ("total",              false, |d| &mut d.total),
+];
+
+pub(super) const MODEL_NAMES: &[(&str, ModelName)] =
+    &[("asked", ModelName::Asked), ("real", ModelName::Real)];
+pub(super) const EMPTY_STOPS: &[(&str, OnEmptyStop)] =
+    &[("failover_once", OnEmptyStop::FailoverOnce), ("pass", OnEmptyStop::Pass)];
+pub(super) const COMMITS: &[(&str, CommitOn)] = &[("any", CommitOn::Any), ("content", CommitOn::Content)];
+pub(super) const KINDS: &[(&str, Kind)] = &[
+    ("ollama", Kind::Ollama),
+    ("vllm", Kind::Vllm),
+    ("llamacpp", Kind::Llamacpp),
+    ("openai", Kind::Openai),
+    ("anthropic", Kind::Anthropic),
+    ("gemini", Kind::Gemini),
+];
+pub(super) const PLACES: &[(&str, Place)] =
+    &[("local", Place::Local), ("lan", Place::Lan), ("cloud", Place::Cloud)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_has_its_field() {
+        assert!(LIMITS.names.iter().eq(LIMIT_FIELDS.iter().map(|(name, _)| name)));
+        assert!(DEADLINES.names.iter().eq(DEADLINE_FIELDS.iter().map(|(name, ..)| name)));
+        for (name, kind) in KINDS {
+            assert_eq!(*name, kind.as_str());
+        }
+        for (name, place) in PLACES {
+            assert_eq!(*name, place.as_str());
+        }
+    }
+
+    #[test]
+    fn fields_are_all_different() {
+        let mut limits = Limits::default();
+        for (n, (_, limit)) in LIMIT_FIELDS.iter().enumerate() {
+            match limit {
+                Limit::Bytes { field, .. } | Limit::Count { field, .. } => *field(&mut limits) = n,
+                Limit::Time { field, .. } => *field(&mut limits) = Duration::from_secs(n as u64),
+            }
+        }
+        for (n, (name, limit)) in LIMIT_FIELDS.iter().enumerate() {
+            match limit {
+                Limit::Bytes { field, .. } | Limit::Count { field, .. } => {
+                    assert_eq!(*field(&mut limits), n, "{name}")
+                }
+                Limit::Time { field, .. } => assert_eq!(field(&mut limits).as_secs(), n as u64, "{name}"),
+            }
+        }
+    }
+
+    #[test]
+    fn example_shows_every_key() {
+        let example = include_str!("../../systemd/edgeward.toml");
+        for keys in [&TOP, &TLS, &CORS, &KEY, &LIMITS, &DEADLINES, &TARGET, &TARGET_KEY, &ROUTER, &ROUTE] {
+            for name in keys.names {
+                let there = example.lines().any(|line| {
+                    let line = line.trim_start_matches('#');
+                    line.starts_with(&format!("{name} ="))
+                        || line.contains(&format!("[{name}]"))
+                        || line.contains(&format!("{{ {name} ="))
+                });
+                assert!(there, "systemd/edgeward.toml does not show {name} of {}", keys.title);
+            }
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! `[[target]]`: from its table to a resolved target.
+
+use toml::de::{DeTable, DeValue};
+
+use super::value::{Fault, choice, count, flag, shown};
+use super::walk::{At, Section, Spot, Walk};
+use super::{DeadlineOverrides, Kind, ModelMap, Place, Roots, Target, TargetUrl, credential, schema, url};
+use crate::limits::{MODEL_NAME_BYTES, NAME_BYTES, TARGETS_MAX};
+
+/// `weight` at most; only the relation to other weights counts.
+const WEIGHT_MAX: u64 = 10_000;
+/// `weight` unless it is named.
+pub(super) const WEIGHT: u32 = 100;
+/// `max_retries` at most: past the second the next target is the better bet.
+const RETRIES_MAX: u64 = 2;
+/// `context` at most, in tokens.
+const CONTEXT_MAX: u64 = 100_000_000;
+
+/// A target, and where its keys stand, for the checks that need all targets.
+pub(super) struct Placed {
+    pub target: Target,
+    pub spot: Spot,
+    pub name: Spot,
+    pub url: Spot,
+    pub group: Spot,
+}
+
+/// The name for messages: only a usable one.
+pub(super) fn label(table: &DeTable<'_>) -> Option<String> {
+    match table.get("name")?.get_ref() {
+        DeValue::String(name) if check_name(name).is_ok() => Some(name.to_string()),
+        _ => None,
+    }
+}
+
+/// `[a-z0-9_-]+`: what can stand in a header, a metric's label and a log field without quoting.
+pub(super) fn check_name(name: &str) -> Result<(), Fault> {
+    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b);
+    if name.is_empty() || !name.bytes().all(good) {
+        let fixed: String = name
+            .to_lowercase()
+            .chars()
+            .map(|c| if c.is_ascii() && good(c as u8) { c } else { '-' })
+            .collect();
+        return Err(Fault::new(
+            format!("{} is not a name: a-z, 0-9, _ and - only", shown(name)),
+            format!("write \"{fixed}\""),
+        ));
+    }
+    if name.len() > NAME_BYTES {
+        return Err(Fault::new(format!("is longer than {NAME_BYTES} bytes"), "choose a shorter name"));
+    }
+    Ok(())
+}
+
+pub(super) fn name(walk: &mut Walk<'_>, section: &Section<'_, '_>, key: &str) -> Option<At<String>> {
+    let name = section.text(walk, key)?;
+    match check_name(&name.value) {
+        Ok(()) => Some(name),
+        Err(fault) => {
+            walk.fault(&name.spot, fault);
+            None
+        }
+    }
+}
+
+/// Every target of the file that could be understood. Mistakes are in the walk.
+pub(super) fn all(walk: &mut Walk<'_>, sections: &[Section<'_, '_>]) -> Vec<Placed> {
+    if let Some(first_too_many) = sections.get(TARGETS_MAX) {
+        let what =
+            format!("is one target too many: {} are configured, {TARGETS_MAX} are possible", sections.len());
+        walk.problem(&first_too_many.spot.clone(), what, "leave some out");
+    }
+    sections.iter().take(TARGETS_MAX).filter_map(|section| one(walk, section)).collect()
+}
+
+fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Option<Placed> {
+    for (key, example) in [
+        ("name", "name = \"box\""),
+        ("kind", "kind = \"ollama\", or vllm, llamacpp, openai, anthropic, gemini"),
+        ("url", "url = \"http://127.0.0.1:11434\""),
+    ] {
+        if !section.has(key) {
+            let spot = section.spot(walk, key);
+            walk.missing(&spot, "is missing: each target needs it", format!("add {example}"));
+        }
+    }
+    let name = name(walk, section, "name");
+    let kind = section.read(walk, "kind", |value| choice(value, schema::KINDS)).map(|kind| kind.value);
+    let url = section.text(walk, "url").and_then(|text| match url::parse(&text.value, kind) {
+        Ok(url) => Some(At { value: url, spot: text.spot }),
+        Err(fault) => {
+            walk.fault(&text.spot, fault);
+            None
+        }
+    });
+    let usual_place = url.as_ref().map(|url| url.value.usual_place());
+    let place = section.read(walk, "place", |value| choice(value, schema::PLACES));
+    if let (Some(At { value: Place::Local, spot }), Some(Place::Cloud)) = (&place, usual_place) {
+        walk.warn(
+            spot,
+            "the url does not look like this box: what is sent there would be counted as staying here",
+            "write place = \"cloud\", or \"lan\"",
+        );
+    }
+    let place = place.map(|place| place.value).or(usual_place);
+    let group =
+        self::name(walk, section, "group").map(|group| group.value).unwrap_or_else(|| usual_group(place));
+    let region = self::name(walk, section, "region").map(|region| region.value);
+    let weight = section.read(walk, "weight", |value| count(value, 1, WEIGHT_MAX)).map_or(WEIGHT, small);
+    let max_retries =
+        section.read(walk, "max_retries", |value| count(value, 0, RETRIES_MAX)).map_or(0, small);
+    let key = key(walk, section);
+    let forward_key = section.read(walk, "forward_key", flag);
+    if let (Some(At { value: true, spot }), true) = (&forward_key, section.has("key")) {
+        walk.problem(
+            spot,
+            "stands beside key: a target gets its own key or the client's",
+            "leave one of the two out",
+        );
+    }
+    let models = section.table(walk, "models", &schema::MODELS).map(|models| model_map(walk, &models));
+    let embeddings = section.text(walk, "embeddings").map(|family| family.value);
+    let context = section.read(walk, "context", |value| count(value, 1, CONTEXT_MAX)).map(small);
+    let deadlines = deadlines(walk, section);
+    let https = url.as_ref().is_some_and(|url| matches!(url.value, TargetUrl::Https { .. }));
+    let roots = credential::roots(walk, section);
+    if !https && url.is_some() {
+        for key in ["ca_file", "roots"] {
+            if section.has(key) {
+                let spot = section.spot(walk, key);
+                walk.problem(
+                    &spot,
+                    "is only for an https:// url",
+                    "leave it out, or write url = \"https://…\"",
+                );
+            }
+        }
+    }
+    let include_usage = section.read(walk, "include_usage", flag).is_none_or(|on| on.value);
+    let spare = section.read(walk, "spare", flag);
+    if let (Some(At { value: true, spot }), false) = (&spare, https) {
+        walk.warn(spot, "a spare connection saves a TLS handshake, and this url has none", "leave it out");
+    }
+    let (name, kind, url, place) = (name?, kind?, url?, place?);
+    Some(Placed {
+        spot: section.spot.clone(),
+        name: name.spot,
+        url: url.spot,
+        group: section.spot(walk, "group"),
+        target: Target {
+            name: name.value,
+            kind,
+            url: url.value,
+            place,
+            group,
+            region,
+            weight,
+            max_retries,
+            key,
+            forward_key: forward_key.is_some_and(|on| on.value),
+            models: models.unwrap_or_default(),
+            embeddings,
+            context,
+            deadlines,
+            roots,
+            include_usage,
+            // Decided for good once the first group is known.
+            spare: spare.map_or(https, |on| on.value),
+            discovered: false,
+        },
+    })
+}
+
+/// `primary`, unless it is a cloud.
+fn usual_group(place: Option<Place>) -> String {
+    if place == Some(Place::Cloud) { "fallback".to_owned() } else { "primary".to_owned() }
+}
+
+/// Every count here is bounded far below `u32::MAX`.
+fn small(count: At<u64>) -> u32 {
+    u32::try_from(count.value).unwrap_or(u32::MAX)
+}
+
+fn key(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Option<super::Secret> {
+    let At { value, spot } = section.get(walk, "key")?;
+    if matches!(value.get_ref(), DeValue::String(_)) {
+        walk.problem(
+            &spot,
+            "is a string: a key is never written into this file",
+            "write key = { credential = \"…\" }, { file = \"…\" } or { env = \"…\" }",
+        );
+        return None;
+    }
+    let section = section.table(walk, "key", &schema::TARGET_KEY)?;
+    let sources = schema::TARGET_KEY.names.iter().filter(|name| section.has(name)).count();
+    match sources {
+        1 => Some(credential::secret(walk, &section)?.value),
+        0 => {
+            walk.missing(
+                &section.spot,
+                "says nothing about where the key is",
+                "write key = { credential = \"…\" }, { file = \"…\" } or { env = \"…\" }",
+            );
+            None
+        }
+        _ => {
+            walk.problem(&section.spot, "names several sources", "keep one of credential, file and env");
+            None
+        }
+    }
+}
+
+/// `models`: names may end with `*`; a value is a name, or `*` for the asked-for one.
+fn model_map(walk: &mut Walk<'_>, models: &Section<'_, '_>) -> ModelMap {
+    let mut entries = Vec::new();
+    for (asked, At { value, spot }) in models.entries(walk) {
+        if let Err(fault) = check_pattern(&asked) {
+            walk.fault(&spot, fault);
+            continue;
+        }
+        let DeValue::String(given) = value.get_ref() else {
+            walk.problem(
+                &spot,
+                format!("must be the name of a model, not {}", super::value::type_name(value.get_ref())),
+                "write { \"asked-for name\" = \"the target's name\" }; \"*\" keeps the asked-for name",
+            );
+            continue;
+        };
+        if given.is_empty() || given.len() > MODEL_NAME_BYTES || (given.contains('*') && given != "*") {
+            walk.problem(
+                &spot,
+                format!("{} is not the name of a model", shown(given)),
+                format!("write one of at most {MODEL_NAME_BYTES} bytes, or \"*\" alone, which keeps the asked-for name"),
+            );
+            continue;
+        }
+        entries.push((asked, given.to_string()));
+    }
+    ModelMap { entries }
+}
+
+/// A model's name, or the beginning of one and `*`.
+pub(super) fn check_pattern(pattern: &str) -> Result<(), Fault> {
+    let name = pattern.strip_suffix('*').unwrap_or(pattern);
+    if pattern.is_empty() || name.contains('*') || pattern.len() > MODEL_NAME_BYTES {
+        return Err(Fault::new(
+            format!("{} is not a model's name or a beginning and *", shown(pattern)),
+            format!("write \"name\", \"begin*\" or \"*\", at most {MODEL_NAME_BYTES} bytes"),
+        ));
+    }
+    Ok(())
+}
+
+/// `deadlines = { … }` of a target or a route, or `[deadlines]` itself.
+pub(super) fn deadlines(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> DeadlineOverrides {
+    let mut deadlines = DeadlineOverrides::default();
+    if let Some(section) = section.table(walk, "deadlines", &schema::DEADLINES) {
+        for (key, zero, field) in &schema::DEADLINE_FIELDS {
+            let value = section.read(walk, key, |value| super::value::duration(value, *zero));
+            *field(&mut deadlines) = value.map(|value| value.value);
+        }
+    }
+    deadlines
+}
+
+/// What is known of every target only once all are read: names, groups, addresses, keys on the wire.
+pub(super) fn check_all(walk: &mut Walk<'_>, targets: &[Placed]) {
+    let mut first: std::collections::HashMap<&str, &Placed> = std::collections::HashMap::new();
+    for placed in targets {
+        if let Some(other) = first.get(&*placed.target.name) {
+            let line = other.spot.line.map(|line| format!(" (the other: line {line})")).unwrap_or_default();
+            walk.problem(
+                &placed.name,
+                format!("two targets have this name{line}"),
+                format!("write another one, for example \"{}-2\"", placed.target.name),
+            );
+        } else {
+            first.insert(&placed.target.name, placed);
+        }
+        check_one(walk, placed);
+    }
+}
+
+fn check_one(walk: &mut Walk<'_>, placed: &Placed) {
+    let target = &placed.target;
+    let clear = matches!(target.url, TargetUrl::Http { .. });
+    let away = !target.url.is_on_this_box();
+    if clear && away && target.forward_key {
+        walk.problem(
+            &placed.url,
+            "the clients' own keys (forward_key) would leave this box in clear",
+            "write https://, or give the target a key of its own",
+        );
+    } else if clear && away && target.key.is_some() {
+        walk.warn(
+            &placed.url,
+            "this target's key crosses the network in clear",
+            "write https:// if the server has TLS",
+        );
+    }
+    match target.kind {
+        Kind::Anthropic => walk.warn(
+            &placed.spot,
+            "kind \"anthropic\" serves only clients that speak Anthropic's Messages API",
+            "for OpenAI's and Ollama's clients add a target of kind \"openai\"",
+        ),
+        Kind::Gemini => walk.warn(
+            &placed.spot,
+            "kind \"gemini\" serves no client yet: not a candidate",
+            "use kind = \"openai\" with url = \"https://generativelanguage.googleapis.com/v1beta/openai\"",
+        ),
+        Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Openai => {}
+    }
+    if target.place != Place::Cloud {
+        return;
+    }
+    if target.models.entries.is_empty() {
+        walk.warn(
+            &placed.spot,
+            "not a candidate until it has a model map: a cloud does not know the box's model names",
+            "add models = { \"*\" = \"the cloud's model\" }",
+        );
+    }
+    if target.key.is_none() && !target.forward_key {
+        walk.warn(
+            &placed.spot,
+            "has no key, and most clouds answer 401 without one",
+            "add key = { credential = \"…\" }, { file = \"…\" } or { env = \"…\" }",
+        );
+    }
+}
+
+impl Target {
+    /// Why this target is no candidate whatever is asked; `None`: it may be one. Routing goes by this.
+    #[must_use]
+    pub fn never_a_candidate(&self) -> Option<&'static str> {
+        if self.kind == Kind::Gemini {
+            return Some("kind gemini serves no client yet");
+        }
+        if self.place == Place::Cloud && self.models.entries.is_empty() {
+            return Some("a cloud needs models = { … }");
+        }
+        None
+    }
+
+    /// The prefix of every path at this target: the URL's base; `/v1` for an OpenAI server on a Unix socket.
+    #[must_use]
+    pub fn base_path(&self) -> &str {
+        match (&self.url, self.kind) {
+            (TargetUrl::Http { base, .. } | TargetUrl::Https { base, .. }, _) => base,
+            (TargetUrl::Unix { .. }, Kind::Openai) => "/v1",
+            (TargetUrl::Unix { .. }, _) => "",
+        }
+    }
+
+    /// A target with every default, as discovery makes them.
+    pub(super) fn plain(name: &str, kind: Kind, url: TargetUrl) -> Target {
+        let place = url.usual_place();
+        Target {
+            name: name.to_owned(),
+            kind,
+            spare: matches!(url, TargetUrl::Https { .. }),
+            url,
+            place,
+            group: usual_group(Some(place)),
+            region: None,
+            weight: WEIGHT,
+            max_retries: 0,
+            key: None,
+            forward_key: false,
+            models: ModelMap::default(),
+            embeddings: None,
+            context: None,
+            deadlines: DeadlineOverrides::default(),
+            roots: Roots::Bundled,
+            include_usage: true,
+            discovered: false,
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The walk over a TOML tree: collects every mistake with its line, and goes on.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::problem::Problem;
+use super::schema;
+use super::value::{Fault, nearest, shown, text, type_name};
+
+/// How environment variables are read; a closure, so that tests have an environment of their own.
+pub type Env<'e> = dyn Fn(&str) -> Option<String> + 'e;
+
+/// A key, for messages, and the line that it stands on.
+#[derive(Clone, Debug)]
+pub(super) struct Spot {
+    pub key: String,
+    /// `None` outside a file.
+    pub line: Option<usize>,
+}
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct At<T> {
+    pub value: T,
+    pub spot: Spot,
+}
+
+/// What the walk knows and collects.
+pub(super) struct Walk<'a> {
+    pub text: &'a str,
+    /// `None` when there is no file and the environment is the configuration.
+    pub file: Option<&'a Path>,
+    pub env: &'a Env<'a>,
+    pub problems: Vec<Problem>,
+    pub warnings: Vec<Problem>,
+    /// Lines with a syntax error: what was recovered from them is a guess, so nothing is said about them.
+    pub broken: BTreeSet<usize>,
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(text: &'a str, file: Option<&'a Path>, env: &'a Env<'a>) -> Self {
+        Walk { text, file, env, problems: Vec::new(), warnings: Vec::new(), broken: BTreeSet::new() }
+    }
+
+    pub fn problem(&mut self, spot: &Spot, what: impl Into<String>, hint: impl Into<String>) {
+        self.fault(spot, Fault::new(what, hint));
+    }
+
+    pub fn fault(&mut self, spot: &Spot, fault: Fault) {
+        if spot.line.is_some_and(|line| self.broken.contains(&line)) {
+            return;
+        }
+        let problem = self.at(spot, fault);
+        self.problems.push(problem);
+    }
+
+    /// A mistake that is an absence. Behind a syntax error the missing thing may well be there.
+    pub fn missing(&mut self, spot: &Spot, what: impl Into<String>, hint: impl Into<String>) {
+        if self.broken.is_empty() {
+            self.problem(spot, what, hint);
+        }
+    }
+
+    pub fn warn(&mut self, spot: &Spot, what: impl Into<String>, hint: impl Into<String>) {
+        let warning = self.at(spot, Fault::new(what, hint));
+        self.warnings.push(warning);
+    }
+
+    fn at(&self, spot: &Spot, fault: Fault) -> Problem {
+        Problem {
+            file: self.file.map(Path::to_owned),
+            line: spot.line,
+            key: spot.key.clone(),
+            what: fault.what,
+            hint: fault.hint,
+        }
+    }
+
+    pub fn line(&self, offset: usize) -> usize {
+        self.text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
+    }
+}
+
+/// One table of the file, and the keys that it may have.
+#[derive(Clone)]
+pub(super) struct Section<'t, 'i> {
+    table: &'t DeTable<'i>,
+    pub spot: Spot,
+    known: &'static schema::Keys,
+}
+
+impl<'t, 'i> Section<'t, 'i> {
+    /// Reports each key that `known` does not have.
+    pub fn open(
+        walk: &mut Walk<'_>,
+        table: &'t DeTable<'i>,
+        spot: Spot,
+        known: &'static schema::Keys,
+    ) -> Self {
+        let section = Section { table, spot, known };
+        for key in table.keys() {
+            let name = key.get_ref();
+            if known.free || known.names.contains(&&**name) {
+                continue;
+            }
+            let spot = section.named(name, walk.line(key.span().start));
+            let slip = known.slips.iter().find(|(slip, _)| slip == name).map(|(_, hint)| (*hint).to_owned());
+            let hint = slip
+                .or_else(|| {
+                    nearest(name, known.names.iter().copied()).map(|near| format!("did you mean \"{near}\"?"))
+                })
+                .or_else(|| schema::home(name).map(|home| format!("it belongs {home}")))
+                .unwrap_or_else(|| format!("{} has: {}", known.title, known.names.join(", ")));
+            walk.problem(&spot, "is not a key that exists here", hint);
+        }
+        section
+    }
+
+    fn named(&self, key: &str, line: usize) -> Spot {
+        let key = if !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)) {
+            key.to_owned()
+        } else {
+            shown(key)
+        };
+        let key = if self.spot.key.is_empty() { key } else { format!("{}.{key}", self.spot.key) };
+        Spot { key, line: Some(line) }
+    }
+
+    /// Where `key` stands, or where its section does.
+    pub fn spot(&self, walk: &Walk<'_>, key: &str) -> Spot {
+        match self.table.get_key_value(key) {
+            Some((key, _)) => self.named(key.get_ref(), walk.line(key.span().start)),
+            None => Spot { key: self.named(key, 0).key, line: self.spot.line },
+        }
+    }
+
+    /// Where `key` of the table `section` below this one stands, or where the nearest thing around it does.
+    pub fn spot_below(&self, walk: &Walk<'_>, section: &str, key: &str) -> Spot {
+        let outer = self.spot(walk, section);
+        let found = match self.table.get(section).map(Spanned::get_ref) {
+            Some(DeValue::Table(table)) => table.get_key_value(key),
+            _ => None,
+        };
+        let line = found.map(|(key, _)| walk.line(key.span().start)).or(outer.line);
+        Spot { key: format!("{}.{key}", outer.key), line }
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    pub fn get(&self, walk: &Walk<'_>, key: &str) -> Option<At<&'t Spanned<DeValue<'i>>>> {
+        debug_assert!(self.known.names.contains(&key), "{key} is missing in the schema's table");
+        self.table.get(key).map(|value| At { value, spot: self.spot(walk, key) })
+    }
+
+    /// The value of `key` as `read` understands it; a fault is reported.
+    pub fn read<T>(
+        &self,
+        walk: &mut Walk<'_>,
+        key: &str,
+        read: impl FnOnce(&DeValue<'i>) -> Result<T, Fault>,
+    ) -> Option<At<T>> {
+        let At { value, spot } = self.get(walk, key)?;
+        match read(value.get_ref()) {
+            Ok(value) => Some(At { value, spot }),
+            Err(fault) => {
+                walk.fault(&spot, fault);
+                None
+            }
+        }
+    }
+
+    pub fn text(&self, walk: &mut Walk<'_>, key: &str) -> Option<At<String>> {
+        self.read(walk, key, text)
+    }
+
+    /// A list of strings. Each element has its own line.
+    pub fn texts(&self, walk: &mut Walk<'_>, key: &str, example: &str) -> Option<Vec<At<String>>> {
+        let At { value, spot } = self.get(walk, key)?;
+        let DeValue::Array(array) = value.get_ref() else {
+            let what = format!("must be a list of strings, not {}", type_name(value.get_ref()));
+            walk.problem(&spot, what, format!("write {key} = {example}"));
+            return None;
+        };
+        let mut texts = Vec::new();
+        for (n, element) in array.iter().enumerate() {
+            let line = Some(walk.line(element.span().start));
+            let spot = Spot { key: format!("{}[{n}]", spot.key, n = n + 1), line };
+            match text(element.get_ref()) {
+                Ok(value) => texts.push(At { value, spot }),
+                Err(fault) => walk.fault(&spot, fault),
+            }
+        }
+        Some(texts)
+    }
+
+    /// A table below this one: `[key]` or `key = { … }`.
+    pub fn table(
+        &self,
+        walk: &mut Walk<'_>,
+        key: &str,
+        known: &'static schema::Keys,
+    ) -> Option<Section<'t, 'i>> {
+        let At { value, spot } = self.get(walk, key)?;
+        let DeValue::Table(table) = value.get_ref() else {
+            let what = format!("must be a table, not {}", type_name(value.get_ref()));
+            let or = if self.spot.key.is_empty() {
+                format!(" or [{key}] with its keys below")
+            } else {
+                String::new()
+            };
+            walk.problem(&spot, what, format!("write {key} = {{ … }}{or}"));
+            return None;
+        };
+        Some(Section::open(walk, table, spot, known))
+    }
+
+    /// An array of tables, `[[key]]`. `label` names one from its table, where it has a usable name.
+    pub fn tables(
+        &self,
+        walk: &mut Walk<'_>,
+        key: &str,
+        known: &'static schema::Keys,
+        label: impl Fn(&DeTable<'i>) -> Option<String>,
+    ) -> Option<Vec<Section<'t, 'i>>> {
+        let At { value, spot } = self.get(walk, key)?;
+        let DeValue::Array(array) = value.get_ref() else {
+            let what = format!("must be a list of tables, not {}", type_name(value.get_ref()));
+            walk.problem(&spot, what, format!("write [[{key}]], with two brackets"));
+            return None;
+        };
+        let mut sections = Vec::new();
+        for (n, element) in array.iter().enumerate() {
+            let n = n + 1;
+            let mut spot = Spot { key: format!("{key}[{n}]"), line: Some(walk.line(element.span().start)) };
+            let DeValue::Table(table) = element.get_ref() else {
+                let what = format!("must be a table, not {}", type_name(element.get_ref()));
+                walk.problem(&spot, what, format!("write [[{key}]] with its keys below"));
+                continue;
+            };
+            if let Some(name) = label(table) {
+                spot.key = format!("{key} \"{name}\"");
+            }
+            sections.push(Section::open(walk, table, spot, known));
+        }
+        Some(sections)
+    }
+
+    /// The tables of an array of tables as they stand, with nothing reported.
+    pub fn raw_tables(&self, key: &str) -> impl Iterator<Item = &'t DeTable<'i>> {
+        let array = match self.table.get(key).map(Spanned::get_ref) {
+            Some(DeValue::Array(array)) => Some(array),
+            _ => None,
+        };
+        array.into_iter().flat_map(|array| array.iter()).filter_map(|element| match element.get_ref() {
+            DeValue::Table(table) => Some(table),
+            _ => None,
+        })
+    }
+
+    /// Every key and value in the order of the file; for tables whose keys are the user's own.
+    pub fn entries(&self, walk: &Walk<'_>) -> Vec<(String, At<&'t Spanned<DeValue<'i>>>)> {
+        let mut entries: Vec<_> = self.table.iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        entries
+            .into_iter()
+            .map(|(key, value)| {
+                let spot = self.named(key.get_ref(), walk.line(key.span().start));
+                (key.get_ref().to_string(), At { value, spot })
+            })
+            .collect()
+    }
+}
