@@ -111,6 +111,17 @@ pub const UPSTREAM_HEADERS_MAX: usize = 100;
 /// An upstream's response head, in bytes.
 pub const UPSTREAM_HEAD_BYTES: usize = 64 * KIB;
 
+/// Between two looks for local servers that were not found on their usual ports.
+pub const DISCOVERY_INTERVAL: Duration = Duration::from_secs(5);
+/// Between two looks at idle connections.
+pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// A spare connection may take this long to stand.
+pub const SPARE_TIME: Duration = Duration::from_secs(10);
+/// Between two tries to have a spare connection to one target.
+pub const SPARE_PAUSE: Duration = Duration::from_secs(15);
+/// Threads for what blocks: name resolution, which may hang on a bad network for several names at once.
+pub const BLOCKING_THREADS: usize = 8;
+
 /// Idle connections to a local or LAN target are not reused after this: uvicorn and llama.cpp close at 5 s.
 pub const IDLE_LOCAL: Duration = Duration::from_secs(3);
 /// Idle connections to a cloud target are not reused after this.

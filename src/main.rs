@@ -23,8 +23,8 @@ fn dispatch(command: &Command) -> io::Result<u8> {
         Command::Check { config } => cli::check(config.as_deref(), &env, &mut out, &mut err),
         Command::Help(command) => out.write_all(cli::help(*command).as_bytes()).map(|()| cli::EXIT_GOOD),
         Command::Version => out.write_all(cli::version().as_bytes()).map(|()| cli::EXIT_GOOD),
-        Command::Run { .. } => later("run", &mut err),
-        Command::Status { .. } => later("status", &mut err),
+        Command::Run { config } => cli::run(config.as_deref(), &env, &mut err),
+        Command::Status { config } => cli::status(config.as_deref(), &env, &mut out, &mut err),
         Command::Demo => later("demo", &mut err),
         Command::Later(name) => later(name, &mut err),
     }

@@ -9,8 +9,12 @@ use lexopt::{Arg, Parser, ValueExt};
 use crate::config::value::nearest;
 
 mod check;
+mod run;
+mod status;
 
 pub use check::check;
+pub use run::run;
+pub use status::status;
 
 /// It worked.
 pub const EXIT_GOOD: u8 = 0;

@@ -23,6 +23,10 @@ pub const TARGET_MISCONFIGURED: &str = "4025d402f62c45359b2411d0bb684643";
 pub const STARTED: &str = "6e039ddda92e4cec86fded8aaf51688e";
 /// `stopping`: no new connections; running streams are let finish.
 pub const STOPPING: &str = "07440927ceb9446f93f33ba4aa7c3c09";
+/// `target_found`: a local server was found on its usual port.
+pub const TARGET_FOUND: &str = "b52c9ab3d9fb4f44a1c9f4a3a1f3d0a7";
+/// `accept_failed`: a connection could not be accepted.
+pub const ACCEPT_FAILED: &str = "e1d6c0f86a6f4cd7b4d25ea6a6a0f2c3";
 /// `limit_hit`: a request or a connection met a configured limit.
 pub const LIMIT_HIT: &str = "8fc42e80dcd646089c16b7157a26ff18";
 
@@ -147,6 +151,37 @@ pub fn started(listen: &[SocketAddr], targets: usize) {
         edgeward_listen = listen,
         edgeward_targets = targets,
         "Listening on {listen}"
+    );
+}
+
+/// A server answers on a usual port; it is a candidate from here on.
+pub fn target_found(target: &str, url: &str) {
+    info!(
+        message_id = TARGET_FOUND,
+        edgeward_event = "target_found",
+        edgeward_target = target,
+        edgeward_url = url,
+        "Found {target} at {url}"
+    );
+}
+
+/// A connection could not be accepted: no file descriptors, no memory. At most one line in
+/// [`limits::LIMIT_LOG_INTERVAL`].
+pub fn accept_failed(error: &std::io::Error) {
+    thread_local! {
+        static TOLD: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+    let now = crate::time::now();
+    let quiet =
+        TOLD.get().is_some_and(|told| now.saturating_duration_since(told) < limits::LIMIT_LOG_INTERVAL);
+    if quiet {
+        return;
+    }
+    TOLD.set(Some(now));
+    error!(
+        message_id = ACCEPT_FAILED,
+        edgeward_event = "accept_failed",
+        "Cannot accept connections: {error}; running streams go on, new ones wait until some have ended"
     );
 }
 

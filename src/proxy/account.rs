@@ -8,8 +8,8 @@ use super::gateway::Gateway;
 use crate::cause::{Cause, Failure, Fault};
 use crate::dialect::event::Usage;
 use crate::dialect::request::Call;
-use crate::observe::events::{self, Record};
 use crate::observe::Outcome;
+use crate::observe::events::{self, Record};
 use crate::time::now;
 
 /// The account of one request.

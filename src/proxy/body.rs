@@ -131,8 +131,10 @@ async fn read_all(mut incoming: Incoming, limits: &Limits, memory: &Budget) -> R
 }
 
 fn too_large(limits: &Limits) -> BodyFault {
-    let message =
-        format!("the request body is larger than {} bytes; send less, or raise limits.max_body", limits.max_body);
+    let message = format!(
+        "the request body is larger than {} bytes; send less, or raise limits.max_body",
+        limits.max_body
+    );
     BodyFault { problem: Problem::new(413, "body_too_large", message), limit: Some(Limit::MaxBody) }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ring::rand::{SecureRandom, SystemRandom};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::body::Budget;
 use super::cancel::Live;
@@ -38,6 +38,8 @@ pub struct Gateway {
     pub draining: Cell<bool>,
     /// Becomes true when connections are to close as soon as they are idle.
     pub closing: watch::Sender<bool>,
+    /// Told each time a client connection closes.
+    pub connection_closed: Notify,
     /// When this process began to serve.
     pub started: Instant,
     pool: Pool,
@@ -81,6 +83,7 @@ impl Gateway {
             connections: Cell::new(0),
             draining: Cell::new(false),
             closing: watch::Sender::new(false),
+            connection_closed: Notify::new(),
             started: crate::time::now(),
             pool: Pool::new(limits.gated_streams, limits.gate_buffer),
             gates: Arc::new(Semaphore::new(limits.gated_streams)),

@@ -8,7 +8,7 @@
 use bytes::Bytes;
 
 use crate::cause::{Cause, Failure};
-use crate::dialect::event::{Facts, Usage};
+use crate::dialect::event::{Facts, Finish, Usage};
 use crate::dialect::{self, Dialect};
 use crate::limits::RELAY_EVENT_BYTES;
 use crate::wire::{Framing, Splitter, json, sse};
@@ -212,7 +212,7 @@ impl Relay {
         self.said.finished |= facts.finish.is_some();
         self.said.done |= facts.done;
         self.said.usage = facts.usage.or(self.said.usage);
-        if facts.finish == Some(crate::dialect::event::Finish::Failed) && facts.error.is_none() {
+        if facts.finish == Some(Finish::Failed) && facts.error.is_none() {
             self.said.error = Some(Failure::new(Cause::ErrorInStream));
         }
         if let Some(error) = &facts.error {

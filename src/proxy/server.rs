@@ -348,5 +348,6 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.connections.set(self.0.connections.get().saturating_sub(1));
+        self.0.connection_closed.notify_one();
     }
 }

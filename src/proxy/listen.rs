@@ -1,0 +1,157 @@
+//! Listeners: TCP with or without TLS for clients, a Unix socket for operators.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio_rustls::TlsAcceptor;
+
+use super::gateway::Gateway;
+use super::server;
+use crate::config::ServerTls;
+use crate::observe::{Limit, events};
+
+/// Connections that wait to be accepted, per listener.
+const BACKLOG: i32 = 1024;
+/// After an accept that failed for want of file descriptors or memory, before the next: existing streams must
+/// end first.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Binds one client address.
+///
+/// # Errors
+/// The address is in use, or not this machine's.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(address.ip() != std::net::Ipv6Addr::UNSPECIFIED)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Binds the operators' socket, readable by its owner and group only. A socket that an earlier run left is removed.
+///
+/// # Errors
+/// The folder cannot be written, or another edgeward listens there.
+pub fn bind_admin(path: &Path) -> io::Result<UnixListener> {
+    if let Ok(metadata) = std::fs::symlink_metadata(path)
+        && metadata.file_type().is_socket()
+    {
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another edgeward listens there"));
+        }
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+/// Reads the LAN side's certificate and key.
+///
+/// # Errors
+/// A file that cannot be read, is no PEM, or does not fit the other.
+pub fn tls(files: &ServerTls) -> Result<TlsAcceptor, String> {
+    let name = |path: &Path| path.display().to_string();
+    let chain = CertificateDer::pem_file_iter(&files.cert)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|e| format!("{}: {e}", name(&files.cert)))?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| format!("{}: {e}", name(&files.key)))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map(|builder| builder.with_no_client_auth())
+        .and_then(|builder| builder.with_single_cert(chain, key))
+        .map_err(|e| format!("{} and {}: {e}", name(&files.cert), name(&files.key)))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Accepts clients for ever.
+pub async fn clients(gateway: Rc<Gateway>, listener: TcpListener, tls: Option<TlsAcceptor>) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, peer)) => client(&gateway, socket, peer, tls.clone()),
+            Err(error) => accept_failed(&error).await,
+        }
+    }
+}
+
+fn client(gateway: &Rc<Gateway>, socket: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor>) {
+    // Nagle's algorithm would hold each token back until the last one is acknowledged.
+    let _best_effort = socket.set_nodelay(true);
+    let gateway = Rc::clone(gateway);
+    if gateway.connections.get() >= gateway.config.limits.connections {
+        gateway.metrics.limit(Limit::Connections);
+        events::limit_hit(Limit::Connections, None);
+        tokio::task::spawn_local(async move {
+            let turned_away = turn_away(socket, tls.is_some());
+            let _late = tokio::time::timeout(Duration::from_secs(1), turned_away).await;
+        });
+        return;
+    }
+    tokio::task::spawn_local(async move {
+        match tls {
+            None => server::serve(gateway, socket, Some(peer), false).await,
+            Some(acceptor) => {
+                let handshake =
+                    tokio::time::timeout(gateway.config.limits.header_time, acceptor.accept(socket));
+                // A handshake that fails is the client's: it speaks plain HTTP, or distrusts the certificate.
+                if let Ok(Ok(stream)) = handshake.await {
+                    server::serve(gateway, stream, Some(peer), false).await;
+                }
+            }
+        }
+    });
+}
+
+/// Too many connections: said as well as can be said without serving.
+async fn turn_away(mut socket: TcpStream, tls: bool) {
+    if !tls {
+        let body = "{\"error\":{\"message\":\"edgeward has no room for another connection (limits.connections); try \
+                    again shortly\",\"type\":\"server_error\",\"param\":null,\"code\":\"connections\"}}";
+        let response = format!(
+            "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: {}\r\ncontent-length: \
+             {}\r\nconnection: close\r\n\r\n{body}",
+            crate::limits::RETRY_AFTER_SECS,
+            body.len()
+        );
+        let _gone = socket.write_all(response.as_bytes()).await;
+    }
+    let _gone = socket.shutdown().await;
+}
+
+/// Accepts operators for ever.
+pub async fn operators(gateway: Rc<Gateway>, listener: UnixListener) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                tokio::task::spawn_local(server::serve(Rc::clone(&gateway), socket, None, true));
+            }
+            Err(error) => accept_failed(&error).await,
+        }
+    }
+}
+
+async fn accept_failed(error: &io::Error) {
+    // ECONNABORTED and its like are one client's; everything else gets worse by trying at once.
+    if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
+        return;
+    }
+    events::accept_failed(error);
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
