@@ -155,7 +155,7 @@ pub fn discover(env: &Env<'_>, local: &[LocalServer]) -> Loaded {
     let mut walk = Walk::new("", None, env);
     let listen = vec![client::LISTEN];
     let clouds = cloud_targets(&mut walk, &listen);
-    let placed: Vec<_> = local_targets(local).into_iter().chain(clouds).map(Placed::discovered).collect();
+    let placed: Vec<_> = local_targets(local).into_iter().chain(clouds).map(Placed::without_line).collect();
     target::check_all(&mut walk, &placed);
     let config = Config {
         source: None,

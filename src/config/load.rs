@@ -79,13 +79,18 @@ pub fn parse(text: &str, file: &Path, env: &Env<'_>) -> Result<Loaded, Problems>
     let (tree, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
         let line = walk.line(error.span().map_or(text.len(), |span| span.start));
-        // One slip often draws several complaints; the first on a line is about the slip.
-        if walk.broken.contains(&line) {
-            continue;
+        let message = error.message();
+        let in_a_row = message.starts_with("missing comma") && walk.broken.contains(&(line - 1));
+        // One slip often draws several complaints. The first on a line is about the slip, and an open bracket
+        // makes a missing comma of every line below it.
+        if !walk.broken.contains(&line) && !in_a_row {
+            let spot = Spot { key: String::new(), line: Some(line) };
+            walk.problem(&spot, format!("is not TOML: {message}"), syntax_hint(message));
         }
-        let spot = Spot { key: String::new(), line: Some(line) };
-        walk.problem(&spot, format!("is not TOML: {}", error.message()), syntax_hint(error.message()));
         walk.broken.insert(line);
+        if ["unclosed table", "array elements", "inline table"].iter().any(|what| message.contains(what)) {
+            walk.lost_from = walk.lost_from.min(line);
+        }
     }
     let config = root(&mut walk, tree.get_ref(), file);
     let Walk { mut problems, mut warnings, .. } = walk;
@@ -99,8 +104,12 @@ pub fn parse(text: &str, file: &Path, env: &Env<'_>) -> Result<Loaded, Problems>
 
 fn syntax_hint(message: &str) -> &'static str {
     if message.contains("duplicate key") {
-        "each key stands once in its table; keep one of the two"
-    } else if message.contains("quoted") || message.contains("string") {
+        "each key stands once in its table, each [table] once in the file; keep one of the two"
+    } else if message.contains("missing comma") || message.contains("inline table") {
+        "put a comma between the two, or close the [ or { above"
+    } else if message.contains("unclosed table") {
+        "close it: [name] or [[name]]"
+    } else if message.contains("string") {
         "texts, sizes and durations stand in double quotes"
     } else {
         "write key = value, one a line; texts in double quotes, lists in [ ]"
@@ -275,7 +284,7 @@ fn targets(
         None if top.has("target") => Vec::new(),
         None => {
             let targets = local_targets(&LOCAL_SERVERS).into_iter().chain(cloud_targets(walk, listen));
-            targets.map(Placed::discovered).collect()
+            targets.map(Placed::without_line).collect()
         }
     };
     target::check_all(walk, &placed);
@@ -340,7 +349,7 @@ fn reaches(host: &str, own: &SocketAddr) -> bool {
 
 impl Placed {
     /// One that discovery adds to a file without targets: there is no line to point at.
-    pub(super) fn discovered(target: super::Target) -> Placed {
+    pub(super) fn without_line(target: super::Target) -> Placed {
         let spot = |key: &str| Spot { key: format!("target \"{}\"{key}", target.name), line: None };
         Placed { spot: spot(""), name: spot(".name"), url: spot(".url"), group: spot(".group"), target }
     }

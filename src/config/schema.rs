@@ -12,6 +12,8 @@ pub(super) struct Keys {
     pub names: &'static [&'static str],
     /// Any key is allowed: they are the user's own names.
     pub free: bool,
+    /// People may have put a key itself in here: unknown long names are not repeated.
+    pub secret: bool,
     /// Keys that people write although they don't exist, and what to write instead.
     pub slips: &'static [(&'static str, &'static str)],
 }
@@ -40,6 +42,7 @@ pub(super) static TOP: Keys = Keys {
         "route",
     ],
     free: false,
+    secret: false,
     slips: &[
         ("port", "write listen = [\"127.0.0.1:8484\"]"),
         ("targets", "write [[target]], once for each"),
@@ -50,8 +53,10 @@ pub(super) static TOP: Keys = Keys {
     ],
 };
 
-pub(super) static TLS: Keys = Keys { title: "[tls]", names: &["cert", "key"], free: false, slips: &[] };
-pub(super) static CORS: Keys = Keys { title: "[cors]", names: &["origins"], free: false, slips: &[] };
+pub(super) static TLS: Keys =
+    Keys { title: "[tls]", names: &["cert", "key"], free: false, secret: false, slips: &[] };
+pub(super) static CORS: Keys =
+    Keys { title: "[cors]", names: &["origins"], free: false, secret: false, slips: &[] };
 
 const KEY_IN_CLEAR: &str = "a key is never written into this file: use sha256 = \"…\" (printf %s KEY | sha256sum), \
                             credential = \"…\", file = \"…\" or env = \"…\"";
@@ -59,6 +64,7 @@ pub(super) static KEY: Keys = Keys {
     title: "[[key]]",
     names: &["name", "sha256", "credential", "env", "file", "operator"],
     free: false,
+    secret: true,
     slips: &[
         ("key", KEY_IN_CLEAR),
         ("value", KEY_IN_CLEAR),
@@ -87,6 +93,7 @@ pub(super) static LIMITS: Keys = Keys {
         "drain",
     ],
     free: false,
+    secret: false,
     slips: &[],
 };
 
@@ -94,6 +101,7 @@ pub(super) static DEADLINES: Keys = Keys {
     title: "[deadlines]",
     names: &["connect", "first_token", "first_token_per_1k", "between_tokens", "load", "total"],
     free: false,
+    secret: false,
     slips: &[],
 };
 
@@ -120,6 +128,7 @@ pub(super) static TARGET: Keys = Keys {
         "spare",
     ],
     free: false,
+    secret: false,
     slips: &[
         ("api_key", "write key = { env = \"…\" }, { credential = \"…\" } or { file = \"…\" }"),
         ("token", "write key = { env = \"…\" }, { credential = \"…\" } or { file = \"…\" }"),
@@ -132,14 +141,15 @@ pub(super) static TARGET: Keys = Keys {
 };
 
 pub(super) static TARGET_KEY: Keys =
-    Keys { title: "key", names: &["credential", "env", "file"], free: false, slips: &[] };
-pub(super) static MODELS: Keys = Keys { title: "models", names: &[], free: true, slips: &[] };
+    Keys { title: "key", names: &["credential", "env", "file"], free: false, secret: true, slips: &[] };
+pub(super) static MODELS: Keys = Keys { title: "models", names: &[], free: true, secret: false, slips: &[] };
 pub(super) static ROUTER: Keys =
-    Keys { title: "[router]", names: &["groups", "region"], free: false, slips: &[] };
+    Keys { title: "[router]", names: &["groups", "region"], free: false, secret: false, slips: &[] };
 pub(super) static ROUTE: Keys = Keys {
     title: "[[route]]",
     names: &["model", "groups", "deadlines", "heartbeat", "commit_on", "on_empty_stop", "model_name"],
     free: false,
+    secret: false,
     slips: &[
         ("timeout", "write deadlines = { total = \"600s\", … }"),
         ("targets", "write groups = [\"…\"], and give the targets that group"),

@@ -6,6 +6,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::credential::ECHO_BYTES;
 use super::problem::Problem;
 use super::schema;
 use super::value::{Fault, nearest, shown, text, type_name};
@@ -38,11 +39,21 @@ pub(super) struct Walk<'a> {
     pub warnings: Vec<Problem>,
     /// Lines with a syntax error: what was recovered from them is a guess, so nothing is said about them.
     pub broken: BTreeSet<usize>,
+    /// From this line on a bracket is open: what stands below was put into the wrong table.
+    pub lost_from: usize,
 }
 
 impl<'a> Walk<'a> {
     pub fn new(text: &'a str, file: Option<&'a Path>, env: &'a Env<'a>) -> Self {
-        Walk { text, file, env, problems: Vec::new(), warnings: Vec::new(), broken: BTreeSet::new() }
+        Walk {
+            text,
+            file,
+            env,
+            problems: Vec::new(),
+            warnings: Vec::new(),
+            broken: BTreeSet::new(),
+            lost_from: usize::MAX,
+        }
     }
 
     pub fn problem(&mut self, spot: &Spot, what: impl Into<String>, hint: impl Into<String>) {
@@ -50,7 +61,7 @@ impl<'a> Walk<'a> {
     }
 
     pub fn fault(&mut self, spot: &Spot, fault: Fault) {
-        if spot.line.is_some_and(|line| self.broken.contains(&line)) {
+        if spot.line.is_some_and(|line| self.broken.contains(&line) || line > self.lost_from) {
             return;
         }
         let problem = self.at(spot, fault);
@@ -106,7 +117,10 @@ impl<'t, 'i> Section<'t, 'i> {
             if known.free || known.names.contains(&&**name) {
                 continue;
             }
-            let spot = section.named(name, walk.line(key.span().start));
+            let mut spot = section.named(name, walk.line(key.span().start));
+            if known.secret && name.len() > ECHO_BYTES {
+                spot.key.clone_from(&section.spot.key);
+            }
             let slip = known.slips.iter().find(|(slip, _)| slip == name).map(|(_, hint)| (*hint).to_owned());
             let hint = slip
                 .or_else(|| {
@@ -114,7 +128,12 @@ impl<'t, 'i> Section<'t, 'i> {
                 })
                 .or_else(|| schema::home(name).map(|home| format!("it belongs {home}")))
                 .unwrap_or_else(|| format!("{} has: {}", known.title, known.names.join(", ")));
-            walk.problem(&spot, "is not a key that exists here", hint);
+            let what = if spot.key == section.spot.key {
+                "has a key that does not exist"
+            } else {
+                "is not a key that exists here"
+            };
+            walk.problem(&spot, what, hint);
         }
         section
     }
