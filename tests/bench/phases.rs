@@ -183,10 +183,10 @@ pub fn memory(setup: &Setup, plan: &Plan) -> io::Result<Vec<Goal>> {
             &cell(after),
         ]));
         if via == Via::Edgeward {
-            let mb = |memory: Memory| memory.rss as f64 / 1024.0;
-            goals.push(Goal::at_most("memory at rest".into(), mb(rest), 8.0, "MB"));
-            goals.push(Goal::at_most("memory with 64 gated streams".into(), mb(held), 16.0, "MB"));
-            goals.push(Goal::at_most("… each with 48 KiB held".into(), mb(full), 16.0, "MB"));
+            let mib = |memory: Memory| memory.rss as f64 / 1024.0;
+            goals.push(Goal::at_most("memory at rest".into(), mib(rest), 8.0, "MiB"));
+            goals.push(Goal::at_most("memory with 64 gated streams".into(), mib(held), 16.0, "MiB"));
+            goals.push(Goal::at_most("… each with 48 KiB held".into(), mib(full), 16.0, "MiB"));
         }
     }
     report::table(&rows);

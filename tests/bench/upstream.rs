@@ -340,11 +340,12 @@ impl Server {
             }
             Next::Close => self.drop_conn(token),
             Next::Reset => {
-                // Closing with a linger of zero sends a reset; the clock is read after it is out.
+                // Closing with a linger of zero sends a reset. The clock is read before it: what is
+                // measured is rather too long than too short.
                 if let Some(conn) = self.conns.remove(&token) {
                     drop(socket2::SockRef::from(&conn.stream).set_linger(Some(Duration::ZERO)));
-                    drop(conn);
                     self.died = Some(now());
+                    drop(conn);
                 }
             }
         }
