@@ -317,7 +317,7 @@ fn num_predict(options: &str) -> Option<u64> {
     serde_json::from_str::<Options>(options).ok()?.num_predict
 }
 
-impl<'de, 'r> DeserializeSeed<'de> for &'r mut Reader<'de> {
+impl<'de> DeserializeSeed<'de> for &mut Reader<'de> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -325,7 +325,7 @@ impl<'de, 'r> DeserializeSeed<'de> for &'r mut Reader<'de> {
     }
 }
 
-impl<'de, 'r> Visitor<'de> for &'r mut Reader<'de> {
+impl<'de> Visitor<'de> for &mut Reader<'de> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -380,7 +380,7 @@ impl<'de> serde::Deserialize<'de> for Key<'de> {
 /// An object's members, values unread.
 struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-impl<'de, 'r> DeserializeSeed<'de> for &'r mut Members<'de> {
+impl<'de> DeserializeSeed<'de> for &mut Members<'de> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -388,7 +388,7 @@ impl<'de, 'r> DeserializeSeed<'de> for &'r mut Members<'de> {
     }
 }
 
-impl<'de, 'r> Visitor<'de> for &'r mut Members<'de> {
+impl<'de> Visitor<'de> for &mut Members<'de> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

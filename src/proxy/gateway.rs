@@ -58,7 +58,6 @@ pub struct GateRoom {
 /// The parts of a room; the permit must outlive the buffer.
 impl GateRoom {
     /// Takes the buffer out; give the permit back after it.
-    #[must_use]
     pub fn split(self) -> (Buffer, OwnedSemaphorePermit) {
         (self.buffer, self._permit)
     }

@@ -102,8 +102,8 @@ fn target_status(gateway: &Gateway, target: usize, at: Instant) -> TargetStatus 
         (false, "nothing answers there yet".to_owned())
     } else if let Some(until) = health.cooldown_until.filter(|until| *until > at) {
         (false, format!("rate limited for another {} s", (until - at).as_secs().max(1)))
-    } else if config.place == crate::config::Place::Cloud && config.models.entries.is_empty() {
-        (false, "no `models`: nobody knows what to ask it for".to_owned())
+    } else if let Some(why) = config.never_a_candidate() {
+        (false, why.to_owned())
     } else if let Some(cause) = health.misconfigured {
         (true, format!("misconfigured, tried last: {}", cause.in_words()))
     } else {

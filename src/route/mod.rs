@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::config::{
-    CommitOn, Config, Deadlines, Kind, ModelName, OnEmptyStop, Place, Route, Target, TargetUrl,
-};
+use crate::config::{CommitOn, Config, Deadlines, Kind, ModelName, OnEmptyStop, Route, Target};
 use crate::dialect::Dialect;
 use crate::dialect::request::Call;
 use crate::health::store::Store;
@@ -133,8 +131,7 @@ fn eligible(target: &Target, index: usize, store: &Store, call: &Call, now: Inst
     if !speaks(target.kind, call.dialect) {
         return Err(Passed::Dialect);
     }
-    let mapless_cloud = target.place == Place::Cloud && target.models.entries.is_empty();
-    if mapless_cloud || target.models.resolve(&call.model).is_none() {
+    if target.never_a_candidate().is_some() || target.models.resolve(&call.model).is_none() {
         return Err(Passed::Model);
     }
     let Some(health) = store.get(index) else { return Ok(()) };
@@ -196,27 +193,15 @@ pub const fn speaks(kind: Kind, dialect: Dialect) -> bool {
     }
 }
 
-/// The upstream path of an endpoint whose own path is `path`: a base of the openai kind ends with its
-/// version (`…/v1`) already, as its users write it; the others' bases do not, and a Unix socket has none.
-fn upstream_path<'a>(target: &Target, path: &'a str) -> &'a str {
-    match (target.kind, &target.url) {
-        (Kind::Openai, TargetUrl::Http { .. } | TargetUrl::Https { .. }) => {
-            path.strip_prefix("/v1").unwrap_or(path)
-        }
-        (Kind::Openai | Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Anthropic | Kind::Gemini, _) => {
-            path
-        }
-    }
-}
-
-/// The path that a request to `target` has for the endpoint `path`: its base, then the path.
+/// The path that a request to `target` has for the endpoint `path`. A base of the openai kind ends with its
+/// version (`…/v1`) already, as its users write it; the others' do not.
 #[must_use]
 pub fn joined_path(target: &Target, path: &str) -> String {
-    let base = match &target.url {
-        TargetUrl::Http { base, .. } | TargetUrl::Https { base, .. } => base.as_str(),
-        TargetUrl::Unix { .. } => "",
+    let rest = match target.kind {
+        Kind::Openai => path.strip_prefix("/v1").unwrap_or(path),
+        Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Anthropic | Kind::Gemini => path,
     };
-    format!("{base}{}", upstream_path(target, path))
+    format!("{}{rest}", target.base_path())
 }
 
 #[cfg(test)]
