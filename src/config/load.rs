@@ -150,7 +150,7 @@ fn root(walk: &mut Walk<'_>, tree: &DeTable<'_>, file: &Path) -> Config {
         let spot = top.spot(walk, "log_prompts");
         walk.warn(
             &spot,
-            "prompts and answers go into the log",
+            "the beginnings of request bodies, prompts included, go into the log",
             "leave it out once you have seen what you wanted",
         );
     }

@@ -62,7 +62,7 @@ pub struct Config {
     pub ollama_writes: bool,
     /// `drop_anonymous_reasoning`: a reasoning delta without `id` and `model` is a model swapper's banner.
     pub drop_anonymous_reasoning: bool,
-    /// `log_prompts`: a debug switch; nothing logs prompts without it.
+    /// `log_prompts`: a debug switch; nothing logs prompts without it. Request bodies, their beginnings.
     pub log_prompts: bool,
     /// `[tls]`: TLS for the LAN's side.
     pub tls: Option<ServerTls>,

@@ -110,6 +110,16 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Option<Placed> {
     let weight = section.read(walk, "weight", |value| count(value, 1, WEIGHT_MAX)).map_or(WEIGHT, small);
     let max_retries =
         section.read(walk, "max_retries", |value| count(value, 0, RETRIES_MAX)).map_or(0, small);
+    for key in ["weight", "max_retries"] {
+        if section.has(key) {
+            let spot = section.spot(walk, key);
+            walk.warn(
+                &spot,
+                "is understood, and nothing acts on it yet: targets of a group are tried in the file's order, each once",
+                "leave it, for a later release; write the targets in the order in which they are to be tried",
+            );
+        }
+    }
     let key = key(walk, section);
     let forward_key = section.read(walk, "forward_key", flag);
     if let (Some(At { value: true, spot }), true) = (&forward_key, section.has("key")) {

@@ -27,6 +27,8 @@ pub const STOPPING: &str = "07440927ceb9446f93f33ba4aa7c3c09";
 pub const TARGET_FOUND: &str = "b52c9ab3d9fb4f44a1c9f4a3a1f3d0a7";
 /// `accept_failed`: a connection could not be accepted.
 pub const ACCEPT_FAILED: &str = "e1d6c0f86a6f4cd7b4d25ea6a6a0f2c3";
+/// `request_body`: what a client sent; only with `log_prompts`.
+pub const REQUEST_BODY: &str = "5f0f6f3b6c1f4c1d9d2f0c8a4be7d3e1";
 /// `limit_hit`: a request or a connection met a configured limit.
 pub const LIMIT_HIT: &str = "8fc42e80dcd646089c16b7157a26ff18";
 
@@ -182,6 +184,19 @@ pub fn accept_failed(error: &std::io::Error) {
         message_id = ACCEPT_FAILED,
         edgeward_event = "accept_failed",
         "Cannot accept connections: {error}; running streams go on, new ones wait until some have ended"
+    );
+}
+
+/// The beginning of a request's body. Only with `log_prompts`.
+pub fn request_body(request: &str, body: &[u8]) {
+    let beginning = body.get(..limits::LOG_VALUE_BYTES).unwrap_or(body);
+    info!(
+        message_id = REQUEST_BODY,
+        edgeward_event = "request_body",
+        edgeward_request = request,
+        edgeward_bytes = body.len(),
+        edgeward_body = String::from_utf8_lossy(beginning).as_ref(),
+        "Request body, because of log_prompts"
     );
 }
 

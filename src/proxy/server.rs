@@ -187,6 +187,9 @@ async fn read(
         }
         fault.problem
     })?;
+    if gateway.config.log_prompts {
+        events::request_body(&id, &held.bytes);
+    }
     let call = if has_body {
         request::decode(dialect, &held.bytes).map_err(|bad| Problem {
             param: bad.param,
