@@ -146,6 +146,31 @@ async fn fresh_means_fresh_and_a_closed_idle_one_is_noticed() {
 }
 
 #[tokio::test]
+async fn a_closed_idle_one_is_not_given_out() {
+    local(async {
+        let (listener, upstreams) = plain().await;
+        spawn_local(async move {
+            let (mut first, _) = listener.accept().await.unwrap();
+            request(&mut first).await;
+            say(&mut first, OK).await;
+            let (mut second, _) = listener.accept().await.unwrap();
+            request(&mut second).await;
+            drop(first);
+            // Heard after the first one's end.
+            say(&mut second, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").await;
+            drop(second);
+            let _third = listener.accept().await.unwrap();
+        });
+        read(&mut ask(&upstreams).await.unwrap()).await;
+        let mut reply = upstreams.connect(0, true).await.unwrap().send(small()).await.unwrap();
+        assert_eq!(read(&mut reply).await, (Vec::new(), None));
+        assert_eq!(upstreams.idle(0), 1, "not looked at yet");
+        assert!(!upstreams.connect(0, false).await.unwrap().reused);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn idle_ones_age_and_are_bounded() {
     let test = async {
         let (listener, upstreams) = plain().await;
