@@ -184,7 +184,8 @@ mod tests {
         // No IPv6 listener there, and no IPv6 at all on some machines.
         let refused = SocketAddr::new("::1".parse().unwrap(), good.port());
         let (silent, _full) = silent();
-        let stream = race(vec![refused, silent, good]).await.unwrap();
+        let racing = race(vec![refused, silent, good]);
+        let stream = tokio::time::timeout(limits::CONNECT, racing).await.expect("in time").unwrap();
         assert_eq!(stream.peer_addr().unwrap(), good);
     }
 
