@@ -148,9 +148,9 @@ pub const H2_CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
 /// HTTP/2: requests on one connection at once; common servers allow 100 to 128.
 pub const H2_STREAMS_MAX: usize = 100;
 /// HTTP/2: a connection in use that is silent for this long is asked for a sign of life.
-pub const H2_PING_INTERVAL: Duration = Duration::from_secs(15);
+pub const H2_PING_INTERVAL: Duration = Duration::from_secs(10);
 /// HTTP/2: a connection that gives none in this time is dead.
-pub const H2_PING_TIMEOUT: Duration = Duration::from_secs(10);
+pub const H2_PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A log line as text, in bytes, its newline included. A pipe that polls writable has room for a page.
 pub const LOG_LINE_BYTES: usize = 4096;
@@ -167,5 +167,7 @@ const _: () = assert!(HEADER_BYTES >= HEADER_BYTES_MIN);
 const _: () = assert!(BODY_MEMORY >= MAX_BODY);
 const _: () = assert!(ANSWER_MEMORY >= ANSWER_BUFFER);
 const _: () = assert!(H2_CONNECTION_WINDOW > H2_STREAM_WINDOW);
+// A dead connection is noticed while there is still time to send its request on a fresh one.
+const _: () = assert!(H2_PING_INTERVAL.as_secs() + H2_PING_TIMEOUT.as_secs() < FIRST_TOKEN.as_secs());
 // hyper refuses a smaller read buffer than this.
 const _: () = assert!(UPSTREAM_HEAD_BYTES >= 8 * KIB);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -11,8 +11,9 @@ use hyper::body::Incoming;
 
 use super::body::RequestBody;
 use super::fault;
+use super::http1::Http1;
 use super::reply::{Carrier, Reply};
-use super::slot::{Http1, Slot, Stream, Via};
+use super::slot::{Slot, Stream, Via};
 use crate::cause::{Cause, Failure};
 use crate::limits;
 
@@ -128,7 +129,7 @@ async fn over_http1(
     let before = connection.meter.bytes_read();
     let mut response = pin!(connection.sender.send_request(request));
     let outcome = poll_fn(|cx| {
-        let driver = Pin::new(&mut connection.driver).poll(cx);
+        let driver = connection.drive(cx);
         // Only the driver moves this one on, right here, so that nobody needs to be woken by it.
         let mut unwoken = Context::from_waker(Waker::noop());
         match (response.as_mut().poll(&mut unwoken), driver) {

@@ -12,6 +12,7 @@ mod body;
 mod dial;
 mod fault;
 mod gunzip;
+mod http1;
 mod link;
 mod reply;
 mod slot;

@@ -1,7 +1,7 @@
 //! A response: its head, and its body as it comes.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
@@ -12,7 +12,8 @@ use hyper::body::{Body, Frame, Incoming};
 
 use super::fault;
 use super::gunzip::Gunzip;
-use super::slot::{Http1, Slot, Stream};
+use super::http1::Http1;
+use super::slot::{Slot, Stream};
 use crate::cause::{Cause, Failure};
 
 /// A response whose head has come. Dropped before its end, it closes its connection, or resets its stream.
@@ -174,7 +175,7 @@ fn poll_http1(
     }
     // What the driver says is nearer to the cause than what it told the body.
     let mut broken = None;
-    if *open && let Poll::Ready(ended) = Pin::new(&mut connection.driver).poll(cx) {
+    if *open && let Poll::Ready(ended) = connection.drive(cx) {
         *open = false;
         broken = ended.err().map(|error| fault::of_http1(&error));
     }

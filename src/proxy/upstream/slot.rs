@@ -2,18 +2,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 
 use super::body::RequestBody;
 use super::dial::{self, Forward};
 use super::fault;
+use super::http1::Http1;
 use super::socket::{Meter, Metered, Socket};
 use super::tls::{Tls, Trust};
 use super::{ProxyRules, authority};
@@ -41,13 +40,6 @@ pub(super) struct Slot {
 pub(super) enum Via {
     Http1(Box<Http1>),
     Http2(Stream),
-}
-
-/// An HTTP/1 connection with its driver, which whoever holds it must poll.
-pub(super) struct Http1 {
-    pub(super) sender: http1::SendRequest<RequestBody>,
-    pub(super) driver: http1::Connection<TokioIo<Metered>, RequestBody>,
-    pub(super) meter: Rc<Meter>,
 }
 
 /// An HTTP/2 connection, driven by a task of its own until the last of these and its streams are gone.
@@ -95,18 +87,18 @@ impl Slot {
     /// A new connection, TLS and HTTP's own greeting included.
     pub(super) async fn open(&self) -> Result<Via, Failure> {
         let (host, port) = match &self.url {
-            TargetUrl::Unix { path } => return http1(Socket::Unix(dial::unix(path).await?)).await,
+            TargetUrl::Unix { path } => return over_http1(Socket::Unix(dial::unix(path).await?)).await,
             TargetUrl::Http { host, port, .. } | TargetUrl::Https { host, port, .. } => (host, *port),
         };
         let tcp = match &self.forward {
             Some(proxy) => dial::tunnel(proxy, host, port).await?,
             None => dial::tcp(host, port).await?,
         };
-        let Some(tls) = &self.tls else { return http1(Socket::Tcp(tcp)).await };
+        let Some(tls) = &self.tls else { return over_http1(Socket::Tcp(tcp)).await };
         let (stream, agreed_http2) = tls.handshake(tcp).await?;
         let socket = Socket::Tls(Box::new(stream));
         if !agreed_http2 {
-            return http1(socket).await;
+            return over_http1(socket).await;
         }
         let connection = Rc::new(http2(socket).await?);
         let mut shared = self.shared.borrow_mut();
@@ -188,16 +180,6 @@ impl Drop for Finally<'_> {
     }
 }
 
-impl Http1 {
-    /// Lets the driver look at the socket once: an end, or bytes that nobody asked for, show here.
-    fn is_ready(&mut self) -> bool {
-        let mut cx = Context::from_waker(Waker::noop());
-        Pin::new(&mut self.driver).poll(&mut cx).is_pending()
-            && self.sender.is_ready()
-            && !self.meter.is_deaf()
-    }
-}
-
 impl Http2 {
     fn usable(&self, now: Instant, idle_for: Duration) -> bool {
         let young = self.streams.get() > 0 || now.saturating_duration_since(self.used.get()) < idle_for;
@@ -223,15 +205,8 @@ impl Drop for Stream {
     }
 }
 
-async fn http1(socket: Socket) -> Result<Via, Failure> {
-    let (io, meter) = Metered::new(socket);
-    let (sender, driver) = http1::Builder::new()
-        .max_headers(limits::UPSTREAM_HEADERS_MAX)
-        .max_buf_size(limits::UPSTREAM_HEAD_BYTES)
-        .handshake(TokioIo::new(io))
-        .await
-        .map_err(|error| fault::of_http1(&error))?;
-    Ok(Via::Http1(Box::new(Http1 { sender, driver, meter })))
+async fn over_http1(socket: Socket) -> Result<Via, Failure> {
+    Ok(Via::Http1(Box::new(Http1::open(socket).await?)))
 }
 
 async fn http2(socket: Socket) -> Result<Http2, Failure> {

@@ -1,10 +1,10 @@
 //! A connection's bytes, whatever carries them, and a meter that tells whether an answer had begun.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -24,11 +24,22 @@ pub(super) struct Meter {
     read: Cell<u64>,
     /// A write has failed: the peer takes nothing more.
     deaf: Cell<bool>,
+    /// Woken by the socket instead of whoever polls it.
+    task: RefCell<Option<Waker>>,
 }
 
 impl Meter {
     pub(super) fn bytes_read(&self) -> u64 {
         self.read.get()
+    }
+
+    /// The task that the socket wakes from now on; without one, whoever polls it.
+    pub(super) fn wakes(&self, task: Option<&Waker>) {
+        let mut kept = self.task.borrow_mut();
+        match (kept.as_mut(), task) {
+            (Some(kept), Some(task)) => kept.clone_from(task),
+            _ => *kept = task.cloned(),
+        }
     }
 
     pub(super) fn is_deaf(&self) -> bool {
@@ -50,6 +61,18 @@ impl Metered {
         (Metered { socket, meter: Rc::clone(&meter) }, meter)
     }
 
+    /// Runs `act` on the socket with the waker that it shall wake.
+    fn with<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        act: impl FnOnce(&mut Socket, &mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        match &*self.meter.task.borrow() {
+            Some(task) => act(&mut self.socket, &mut Context::from_waker(task)),
+            None => act(&mut self.socket, cx),
+        }
+    }
+
     /// A failed write is a success of `len` bytes from then on.
     fn heard(&self, written: io::Result<usize>, len: usize) -> io::Result<usize> {
         written.or_else(|_| {
@@ -66,11 +89,11 @@ impl AsyncRead for Metered {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let outcome = match &mut self.socket {
+        let outcome = self.with(cx, |socket, cx| match socket {
             Socket::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
             Socket::Unix(unix) => Pin::new(unix).poll_read(cx, buf),
             Socket::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
-        };
+        });
         let got = buf.filled().len() - before;
         self.meter.read.set(self.meter.read.get() + got as u64);
         outcome
@@ -82,11 +105,11 @@ impl AsyncWrite for Metered {
         if self.meter.is_deaf() {
             return Poll::Ready(Ok(buf.len()));
         }
-        let written = ready!(match &mut self.socket {
+        let written = ready!(self.with(cx, |socket, cx| match socket {
             Socket::Tcp(tcp) => Pin::new(tcp).poll_write(cx, buf),
             Socket::Unix(unix) => Pin::new(unix).poll_write(cx, buf),
             Socket::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
-        });
+        }));
         Poll::Ready(self.heard(written, buf.len()))
     }
 
@@ -99,11 +122,11 @@ impl AsyncWrite for Metered {
         if self.meter.is_deaf() {
             return Poll::Ready(Ok(len));
         }
-        let written = ready!(match &mut self.socket {
+        let written = ready!(self.with(cx, |socket, cx| match socket {
             Socket::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
             Socket::Unix(unix) => Pin::new(unix).poll_write_vectored(cx, bufs),
             Socket::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
-        });
+        }));
         Poll::Ready(self.heard(written, len))
     }
 
@@ -119,19 +142,19 @@ impl AsyncWrite for Metered {
         if self.meter.is_deaf() {
             return Poll::Ready(Ok(()));
         }
-        let flushed = ready!(match &mut self.socket {
+        let flushed = ready!(self.with(cx, |socket, cx| match socket {
             Socket::Tcp(tcp) => Pin::new(tcp).poll_flush(cx),
             Socket::Unix(unix) => Pin::new(unix).poll_flush(cx),
             Socket::Tls(tls) => Pin::new(tls).poll_flush(cx),
-        });
+        }));
         Poll::Ready(self.heard(flushed.map(|()| 0), 0).map(drop))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.socket {
+        self.with(cx, |socket, cx| match socket {
             Socket::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
             Socket::Unix(unix) => Pin::new(unix).poll_shutdown(cx),
             Socket::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
-        }
+        })
     }
 }

@@ -103,6 +103,24 @@ async fn in_the_body() {
 }
 
 #[tokio::test]
+async fn a_failure_closes_the_connection_at_once() {
+    local(async {
+        let (listener, upstreams) = plain().await;
+        let server = spawn_local(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            request(&mut stream).await;
+            say(&mut stream, "HTTP/1.1 200 OK\r\nContent-Encoding: zstd\r\n\r\n").await;
+            closed(&mut stream).await;
+        });
+        let mut reply = ask(&upstreams).await.unwrap();
+        assert_eq!(reply.chunk().await.unwrap().unwrap_err().cause, Cause::Protocol);
+        server.await.unwrap();
+        drop(reply);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn without_a_connection() {
     local(async {
         let (listener, upstreams_) = plain().await;

@@ -195,42 +195,55 @@ async fn bytes_of_goaway_from_the_field() {
 
 #[tokio::test]
 async fn a_reused_connection_that_dies_without_a_byte_is_stale() {
-    local(async {
-        let authority = Authority::new();
-        let (listener, port) = listen().await;
-        let (middle, middle_port) = listen().await;
-        let acceptor = authority.server("localhost", ALWAYS, &["h2"]);
-        let upstreams = upstreams(https(middle_port, Place::Cloud, &authority));
-        let (forget, may_forget) = tokio::sync::oneshot::channel::<()>();
-        // A box between that forgets the connection, and says so only when something is sent on it.
-        spawn_local(async move {
-            let (mut near, _) = middle.accept().await.unwrap();
-            let mut far = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-            tokio::select! {
-                ended = tokio::io::copy_bidirectional(&mut near, &mut far) => panic!("{ended:?}"),
-                told = may_forget => told.unwrap(),
-            }
-            near.readable().await.unwrap();
-            reset(near);
-        });
-        let accepted = async { h2::server::handshake(accept(&listener, &acceptor).await).await.unwrap() };
-        let (link, server) = tokio::join!(upstreams.connect(0, false), accepted);
-        let mut requests = drive(server);
-        let sent = spawn_local(link.unwrap().send(small()));
-        let (_asked, mut answer) = requests.recv().await.unwrap();
-        answer.send_response(Response::new(()), true).unwrap();
-        assert_eq!(read(&mut sent.await.unwrap().unwrap()).await.1, None);
-        assert_eq!(upstreams.idle(0), 1);
+    local(forgotten(false)).await;
+}
 
-        forget.send(()).unwrap();
-        let link = upstreams.connect(0, false).await.unwrap();
-        assert!(link.reused);
-        let sent = link.send(small()).await;
-        assert!(matches!(sent, Err(SendError::Stale(_))), "{sent:?}");
-        assert_eq!(upstreams.sweep(crate::time::now()).len(), 0);
-        assert_eq!(upstreams.idle(0), 0);
-    })
-    .await;
+#[tokio::test]
+async fn a_reused_connection_that_has_vanished_is_noticed_by_its_silence() {
+    local(forgotten(true)).await;
+}
+
+/// A box in the middle forgets an idle connection: it resets it when something is sent on it, or is silent.
+async fn forgotten(silent: bool) {
+    let authority = Authority::new();
+    let (listener, port) = listen().await;
+    let (middle, middle_port) = listen().await;
+    let acceptor = authority.server("localhost", ALWAYS, &["h2"]);
+    let upstreams = upstreams(https(middle_port, Place::Cloud, &authority));
+    let (forget, may_forget) = tokio::sync::oneshot::channel::<()>();
+    spawn_local(async move {
+        let (mut near, _) = middle.accept().await.unwrap();
+        let mut far = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        tokio::select! {
+            ended = tokio::io::copy_bidirectional(&mut near, &mut far) => panic!("{ended:?}"),
+            told = may_forget => told.unwrap(),
+        }
+        if silent {
+            std::future::pending::<()>().await;
+        }
+        near.readable().await.unwrap();
+        reset(near);
+    });
+    let accepted = async { h2::server::handshake(accept(&listener, &acceptor).await).await.unwrap() };
+    let (link, server) = tokio::join!(upstreams.connect(0, false), accepted);
+    let mut requests = drive(server);
+    let sent = spawn_local(link.unwrap().send(small()));
+    let (_asked, mut answer) = requests.recv().await.unwrap();
+    answer.send_response(Response::new(()), true).unwrap();
+    assert_eq!(read(&mut sent.await.unwrap().unwrap()).await.1, None);
+    assert_eq!(upstreams.idle(0), 1);
+
+    forget.send(()).unwrap();
+    if silent {
+        // Nothing is left but timers: the clock jumps to each.
+        tokio::time::pause();
+    }
+    let link = upstreams.connect(0, false).await.unwrap();
+    assert!(link.reused);
+    let sent = link.send(small()).await;
+    assert!(matches!(sent, Err(SendError::Stale(_))), "{sent:?}");
+    assert_eq!(upstreams.sweep(crate::time::now()).len(), 0);
+    assert_eq!(upstreams.idle(0), 0);
 }
 
 #[tokio::test]

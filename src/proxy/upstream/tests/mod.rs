@@ -5,6 +5,7 @@ mod http1;
 mod http2;
 mod proxy;
 mod tls;
+mod upload;
 
 use std::future::Future;
 use std::time::Duration;

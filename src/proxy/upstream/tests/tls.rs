@@ -72,7 +72,10 @@ pub(super) async fn listen() -> (TcpListener, u16) {
 }
 
 pub(super) async fn accept(listener: &TcpListener, acceptor: &TlsAcceptor) -> TlsStream<TcpStream> {
-    acceptor.accept(listener.accept().await.unwrap().0).await.unwrap()
+    let (stream, _) = listener.accept().await.unwrap();
+    // Else what follows the session tickets waits for their ACK, and a close in between loses it.
+    stream.set_nodelay(true).unwrap();
+    acceptor.accept(stream).await.unwrap()
 }
 
 #[tokio::test]
@@ -190,6 +193,35 @@ async fn a_cut_without_close_notify_is_no_clean_end() {
         let (body, failure) = read(&mut reply).await;
         assert_eq!(body, b"to the end?");
         assert_eq!(failure.unwrap().cause, Cause::Closed);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_early_answer_is_not_lost_over_tls() {
+    let says: &str = &"x".repeat(30_000);
+    let expected = says.as_bytes().to_vec();
+    let body = Bytes::from(vec![b'x'; 24 << 20]);
+    local(async {
+        let authority = Authority::new();
+        let (listener, port) = listen().await;
+        let acceptor = authority.server("localhost", ALWAYS, &[]);
+        let upstreams = upstreams(https(port, Place::Lan, &authority));
+        for _ in 0..5 {
+            let server = async {
+                let mut stream = accept(&listener, &acceptor).await;
+                head(&mut stream).await;
+                say(&mut stream, format!("HTTP/1.1 413 No\r\nContent-Length: {}\r\n\r\n{says}", says.len()))
+                    .await;
+            };
+            let client = async {
+                let link = upstreams.connect(0, false).await.unwrap();
+                link.send(post("/v1/chat/completions", body.clone())).await.unwrap()
+            };
+            let (mut reply, ()) = tokio::join!(client, server);
+            assert_eq!(reply.status, 413);
+            assert_eq!(read(&mut reply).await, (expected.clone(), None));
+        }
     })
     .await;
 }
