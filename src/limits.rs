@@ -115,8 +115,6 @@ pub const UPSTREAM_HEAD_BYTES: usize = 64 * KIB;
 pub const DISCOVERY_INTERVAL: Duration = Duration::from_secs(5);
 /// Between two looks at idle connections.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// A spare connection may take this long to stand.
-pub const SPARE_TIME: Duration = Duration::from_secs(10);
 /// Between two tries to have a spare connection to one target.
 pub const SPARE_PAUSE: Duration = Duration::from_secs(15);
 /// Threads for what blocks: name resolution, which may hang on a bad network for several names at once.

@@ -81,7 +81,10 @@ fn serve(loaded: Loaded, err: &mut dyn Write) -> Result<(), Unable> {
             .map(Rc::new)
             .map_err(|e| Unable::Config(e.to_string()))?;
         let bound = bind(&gateway.config, err)?;
-        main_loop(&gateway, bound).await
+        // A task of its own: this future is polled each time that any other task is woken.
+        spawn_local(async move { main_loop(&gateway, bound).await })
+            .await
+            .unwrap_or_else(|e| Err(Unable::System(format!("the main loop failed: {e}"))))
     });
     // A name look-up that hangs must not hold the exit.
     runtime.shutdown_background();
@@ -173,7 +176,7 @@ async fn keep_connections(gateway: Rc<Gateway>) {
 }
 
 async fn warm(gateway: Rc<Gateway>, target: usize) {
-    let _late = tokio::time::timeout(limits::SPARE_TIME, gateway.upstreams.warm(target)).await;
+    gateway.upstreams.warm(target).await;
 }
 
 /// Lets running requests finish for `limits.drain`, then ends them honestly. A second signal ends the wait.
