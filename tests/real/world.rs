@@ -40,12 +40,15 @@ impl Model {
     pub fn wait_computing_prompt(&self) {
         wait_for("a prompt under computation", || {
             self.slots().iter().any(|slot| {
-                let done = slot["n_prompt_tokens_processed"].as_u64().unwrap_or(0);
-                let decoded = slot["next_token"][0]["n_decoded"].as_u64().unwrap_or(0);
-                assert!(decoded == 0, "the prompt is too short to be caught: {slot}");
-                slot["is_processing"] == true && done > 0
+                assert!(decoded(slot) == 0, "the prompt is too short to be caught: {slot}");
+                slot["n_prompt_tokens_processed"].as_u64().is_some_and(|done| done > 0)
             })
         });
+    }
+
+    /// Waits until it shows tokens.
+    pub fn wait_generating(&self) {
+        wait_for("a token", || self.slots().iter().any(|slot| decoded(slot) > 0));
     }
 
     /// Waits until no slot is at work.
@@ -53,10 +56,24 @@ impl Model {
         wait_for("a free slot", || self.slots().iter().all(|slot| slot["is_processing"] == false));
     }
 
+    /// As [`Model::wait_idle`], but no slot may have come as far as a token.
+    pub fn wait_idle_without_token(&self) {
+        wait_for("a free slot", || {
+            let slots = self.slots();
+            assert!(slots.iter().all(|slot| decoded(slot) == 0), "it went on to the first token: {slots:?}");
+            slots.iter().all(|slot| slot["is_processing"] == false)
+        });
+    }
+
     fn slots(&self) -> Vec<Value> {
         let answer = http::get(self.port, "/slots").unwrap();
         answer.json().as_array().unwrap().clone()
     }
+}
+
+/// Tokens that a slot at work has shown; 0 for one at rest.
+fn decoded(slot: &Value) -> u64 {
+    if slot["is_processing"] == true { slot["next_token"][0]["n_decoded"].as_u64().unwrap() } else { 0 }
 }
 
 /// nginx with a certificate made for the test.
