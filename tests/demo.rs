@@ -70,7 +70,7 @@ fn each_scene_shows_what_it_promises() {
                 assert!(!block.contains("commits to box"), "{block}");
                 has(if scene.off() { "box   is off" } else { "box   says " });
             }
-            assert_eq!(block.contains("its own count says"), scene.hung_up, "{block}");
+            assert_eq!(block.contains("is cancelled: its"), scene.hung_up, "{block}");
         }
         assert!(text.ends_with("8 requests: 7 answered whole, 1 broke midway and said so.\n"), "{text}");
     });
