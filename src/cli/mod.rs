@@ -9,10 +9,14 @@ use lexopt::{Arg, Parser, ValueExt};
 use crate::config::value::nearest;
 
 mod check;
+#[cfg(feature = "sim")]
+mod demo;
 mod run;
 mod status;
 
 pub use check::check;
+#[cfg(feature = "sim")]
+pub use demo::demo;
 pub use run::run;
 pub use status::status;
 

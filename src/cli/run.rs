@@ -155,7 +155,7 @@ async fn main_loop(gateway: &Rc<Gateway>, bound: Bound) -> Result<(), Unable> {
 }
 
 /// Spares for the fallbacks, and an end to connections that have idled too long.
-async fn keep_connections(gateway: Rc<Gateway>) {
+pub(super) async fn keep_connections(gateway: Rc<Gateway>) {
     let spares = gateway.config.targets.iter().enumerate().filter(|(_, target)| target.spare);
     for (index, _) in spares {
         spawn_local(warm(Rc::clone(&gateway), index));
@@ -175,7 +175,8 @@ async fn keep_connections(gateway: Rc<Gateway>) {
     }
 }
 
-async fn warm(gateway: Rc<Gateway>, target: usize) {
+/// One spare connection, in time or not at all.
+pub(super) async fn warm(gateway: Rc<Gateway>, target: usize) {
     gateway.upstreams.warm(target).await;
 }
 

@@ -33,7 +33,6 @@ const TABLE: &[(Cause, &[Needle])] = &[
             One("longer than the model's context length"),
             One("greater than the context length"),
             One("exceeds the context window"),
-            One("context size has been exceeded"),
             One("context overflow"),
             One("prompt is too long"),
             One("is too large to process"),
@@ -91,6 +90,9 @@ const TABLE: &[(Cause, &[Needle])] = &[
             One("too busy"),
             One("no slots available"),
             One("no slot available"),
+            // llama.cpp, in the middle of a stream: other requests have used up the KV cache that all slots
+            // share. A prompt that is too long by itself is refused with other words before anything is sent.
+            One("context size has been exceeded"),
             One("at capacity"),
             One("high demand"),
             One("service_unavailable"),

@@ -53,6 +53,11 @@ fn members<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>, seen: &mut Seen) -> Resu
                     look.usage(c, b"prompt_tokens", &[b"completion_tokens"])?;
                 }
             }
+            // llama.cpp's own count, unasked; `usage` says the same and more where it is there.
+            b"timings" => {
+                let counted = usage(c, b"prompt_n", &[b"predicted_n"])?;
+                look.facts.usage = look.facts.usage.or(counted);
+            }
             b"prompt_progress" => progress(c, look)?,
             b"data" => embeddings(c, look)?,
             b"content" => seen.bare_content = c.truthy()?,

@@ -79,7 +79,7 @@ pub async fn drive(job: Job) {
         exchange,
         outlet: job.outlet.clone(),
         dialect: job.call.dialect,
-        early: early_head(&job.id),
+        id: job.id.clone(),
         head_sent: false,
     };
     Driver {
@@ -705,7 +705,9 @@ impl Driver {
         let counts = matches!(call.dialect, Dialect::OpenaiChat | Dialect::OpenaiCompletions);
         let changes = Changes {
             model: (candidate.model != call.model).then_some(candidate.model.as_str()),
-            ask_usage: counts && target.include_usage,
+            // llama.cpp reports its counts unasked, and moves its `timings` when asked for usage (into a chunk
+            // that would then be hidden).
+            ask_usage: counts && target.include_usage && target.kind != Kind::Llamacpp,
             ask_progress: call.dialect == Dialect::OpenaiChat && target.kind == Kind::Llamacpp,
         };
         self.attempt.edits = Edits {
@@ -729,7 +731,7 @@ struct Pace {
     clock: Clock,
     outlet: Outlet,
     dialect: Dialect,
-    early: HeaderMap,
+    id: String,
     head_sent: bool,
 }
 
@@ -755,7 +757,7 @@ impl Pace {
     /// A sign of life: the head, then what this dialect's clients bear.
     fn beat(&mut self) {
         if !self.head_sent {
-            self.head(Head { status: StatusCode::OK, headers: self.early.clone(), whole: None });
+            self.head(Head { status: StatusCode::OK, headers: early_head(&self.id), whole: None });
         }
         self.outlet.bytes(Bytes::from_static(reply::heartbeat(self.dialect)));
     }

@@ -246,21 +246,27 @@ impl Relay {
         }
         let mut cuts: heapless::Vec<_, 2> = model.into_iter().chain(usage).collect();
         cuts.sort_unstable_by_key(|(range, _)| range.start);
-        let mut parts = Vec::with_capacity(5);
+        let mut parts: heapless::Vec<Bytes, 5> = heapless::Vec::new();
         let mut at = 0;
         for (range, text) in cuts {
-            parts.push(raw.slice(at..range.start));
-            parts.push(text);
+            parts.extend([raw.slice(at..range.start), text]);
             at = range.end;
         }
-        parts.push(raw.slice(at..));
+        parts.extend([raw.slice(at..)]);
         if comments {
             let whole = Bytes::from(parts.concat());
             return Some(sse::without_comments(&whole).map(|range| whole.slice(range)).collect());
         }
-        Some(parts)
+        // Each slice becomes an HTTP chunk of its own: an ordinary frame is cheaper copied together.
+        if raw.len() <= COPY_BYTES {
+            return Some(vec![Bytes::from(parts.concat())]);
+        }
+        Some(parts.into_iter().collect())
     }
 }
+
+/// An edited event up to this size leaves as one piece.
+const COPY_BYTES: usize = 4096;
 
 /// Events of one chunk that leave untouched leave as one slice: from `start` to `end` is kept and not sent yet.
 struct Run {

@@ -9,6 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet, spawn_local};
 
+pub use super::event::SimEvent;
 use super::play::Step;
 use super::request::Conn;
 pub use super::request::SimRequest;
@@ -67,8 +68,12 @@ impl Counts {
     }
 }
 
+/// Who is told of events, at once and on the server's own thread.
+type Listener = Rc<dyn Fn(SimEvent)>;
+
 struct Shared {
     behaviour: RefCell<Behaviour>,
+    listener: RefCell<Option<Listener>>,
     turn: RefCell<usize>,
     counts: watch::Sender<Counts>,
     requests: RefCell<Vec<SimRequest>>,
@@ -77,6 +82,13 @@ struct Shared {
 impl Shared {
     fn count(&self, change: impl FnOnce(&mut Counts)) {
         self.counts.send_modify(change);
+    }
+
+    fn tell(&self, event: impl FnOnce() -> SimEvent) {
+        let listener = self.listener.borrow().clone();
+        if let Some(listener) = listener {
+            listener(event());
+        }
     }
 
     /// Takes the turn if the next script refuses its connection.
@@ -146,6 +158,7 @@ impl SimServer {
         let addr = listener.local_addr()?;
         let shared = Rc::new(Shared {
             behaviour: RefCell::new(behaviour.into()),
+            listener: RefCell::new(None),
             turn: RefCell::new(0),
             counts: watch::Sender::new(Counts::default()),
             requests: RefCell::new(Vec::new()),
@@ -170,6 +183,11 @@ impl SimServer {
     pub fn set(&self, behaviour: impl Into<Behaviour>) {
         *self.shared.behaviour.borrow_mut() = behaviour.into();
         *self.shared.turn.borrow_mut() = 0;
+    }
+
+    /// Tells `listener` of each event from now on. It must not block, and keeps what it needs within its own bounds.
+    pub fn tell(&self, listener: impl Fn(SimEvent) + 'static) {
+        *self.shared.listener.borrow_mut() = Some(Rc::new(listener));
     }
 
     /// What happened so far.
@@ -226,6 +244,7 @@ async fn accept(listener: TcpListener, shared: Rc<Shared>) {
                     continue;
                 };
                 shared.count(|counts| counts.accepted += 1);
+                shared.tell(|| SimEvent::Accepted(next));
                 let open = Open(Rc::clone(&shared));
                 connections.spawn_local(serve(stream, next, open));
                 next += 1;
@@ -293,32 +312,44 @@ async fn exchange(conn: &mut Conn, connection: u64, shared: &Shared) -> After {
     let reusable = !early && !request.wants_close();
     shared.requests.borrow_mut().push(request);
     shared.count(|counts| counts.requests += 1);
-    let after = play(conn, &script).await;
+    shared.tell(|| SimEvent::Requested(connection));
+    let after = play(conn, &script, shared).await;
     match after {
         None => {
             shared.count(|counts| counts.aborted += 1);
+            shared.tell(|| SimEvent::HungUp);
             After::Close
         }
         Some(after) => {
             shared.count(|counts| counts.completed += 1);
+            shared.tell(|| match after {
+                After::Keep => SimEvent::Kept,
+                After::Close => SimEvent::Closing,
+                After::Reset => SimEvent::Resetting,
+            });
             if matches!(after, After::Keep) && !reusable { After::Close } else { after }
         }
     }
 }
 
 /// `None`: the peer went away first.
-async fn play(conn: &mut Conn, script: &Script) -> Option<After> {
+async fn play(conn: &mut Conn, script: &Script, shared: &Shared) -> Option<After> {
     for step in script.steps() {
         match step {
             Step::Write(bytes) => {
+                // Told first: what its readers do about it comes after it.
+                shared.tell(|| SimEvent::Writing(bytes.clone()));
                 if !conn.write(&bytes).await {
                     return None;
                 }
             }
-            Step::Wait(time) => tokio::select! {
-                () = tokio::time::sleep(time) => {}
-                () = conn.gone() => return None,
-            },
+            Step::Wait(time) => {
+                shared.tell(|| SimEvent::Pausing(time));
+                tokio::select! {
+                    () = tokio::time::sleep(time) => {}
+                    () = conn.gone() => return None,
+                }
+            }
             Step::Keep => return Some(After::Keep),
             Step::Close => return Some(After::Close),
             Step::Reset => return Some(After::Reset),

@@ -41,7 +41,7 @@ fn known_texts() {
             "request (9000 tokens) exceeds the available context size (4096 tokens), try increasing it",
             ContextOverflow,
         ),
-        ("Context size has been exceeded.", ContextOverflow),
+        ("Context size has been exceeded.", Overloaded),
         ("input (9000 tokens) is too large to process. increase the physical batch size", ContextOverflow),
         ("decode() failed: x", Crashed),
         ("no slot available", Overloaded),

@@ -238,7 +238,7 @@ fn completions_and_llama_cpps_own() {
             (r#"{"id":"c","model":"m","choices":[{"text":"A","index":0,"finish_reason":null}]}"#, "content"),
             (r#"{"id":"c","model":"m","choices":[{"text":"","index":0,"finish_reason":"stop"}]}"#, "stop"),
             (r#"{"content":"A","stop":false}"#, "content"),
-            (r#"{"content":"","stop":true,"stop_type":"limit","timings":{"prompt_n":1}}"#, "done length"),
+            (r#"{"content":"","stop":true,"stop_type":"limit","timings":{"prompt_n":1}}"#, "done length 1/-"),
             (r#"{"content":"","stop":true,"stop_type":"eos"}"#, "done stop"),
             (r#"{"content":"","stop":false,"prompt_progress":{"total":10,"processed":5}}"#, "progress=5/10"),
         ],
