@@ -100,6 +100,8 @@ pub const CLIENT_KEY_BYTES_GOOD: usize = 16;
 pub const NAME_BYTES: usize = 64;
 /// A Unix socket's path, in bytes: `sun_path` less its closing zero, unix(7).
 pub const SOCKET_PATH_BYTES: usize = 107;
+/// After the commit: what has come already is passed on together, up to this, in bytes.
+pub const RELAY_GATHER_BYTES: usize = 16 * KIB;
 /// Targets in one config.
 pub const TARGETS_MAX: usize = 64;
 /// Candidates in one plan.

@@ -24,7 +24,8 @@ pub enum First<T> {
 
 /// One request's timer and stop handle.
 pub struct Clock {
-    sleep: Pin<Box<Sleep>>,
+    /// Made with the first deadline, so that none is ever registered that means nothing.
+    sleep: Option<Pin<Box<Sleep>>>,
     /// When `sleep` fires. Only ever earlier than the deadline that is wanted: a later one is noticed
     /// when it fires, which saves re-arming it for each token.
     armed: Instant,
@@ -32,10 +33,10 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that is armed for nothing yet.
+    /// A clock without a deadline yet.
     #[must_use]
     pub fn new(cancel: Rc<Cancel>, now: Instant) -> Self {
-        Clock { sleep: Box::pin(tokio::time::sleep_until(now.into())), armed: now, cancel }
+        Clock { sleep: None, armed: now, cancel }
     }
 
     /// Polls `io` until it is done, the deadline passes, or a stop is asked for. Cancel safe if `io` is.
@@ -51,7 +52,7 @@ impl Clock {
         mut io: Pin<&mut impl Future<Output = T>>,
     ) -> First<T> {
         if let Some(deadline) = deadline
-            && deadline < self.armed
+            && (self.sleep.is_none() || deadline < self.armed)
         {
             self.arm(deadline);
         }
@@ -63,7 +64,7 @@ impl Clock {
                 return Poll::Ready(First::Done(done));
             }
             let Some(deadline) = deadline else { return Poll::Pending };
-            while self.sleep.as_mut().poll(cx).is_ready() {
+            while self.sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready()) {
                 if crate::time::now() >= deadline {
                     return Poll::Ready(First::Deadline);
                 }
@@ -76,6 +77,9 @@ impl Clock {
 
     fn arm(&mut self, at: Instant) {
         self.armed = at;
-        self.sleep.as_mut().reset(at.into());
+        match &mut self.sleep {
+            Some(sleep) => sleep.as_mut().reset(at.into()),
+            None => self.sleep = Some(Box::pin(tokio::time::sleep_until(at.into()))),
+        }
     }
 }

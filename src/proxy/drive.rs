@@ -91,6 +91,8 @@ pub async fn drive(job: Job) {
         room: None,
         rejection: None,
         empty: None,
+        chunks: Vec::new(),
+        out: Vec::new(),
     }
     .run()
     .await;
@@ -106,6 +108,9 @@ struct Driver {
     room: Option<(Option<Buffer>, OwnedSemaphorePermit)>,
     rejection: Option<Kept>,
     empty: Option<Kept>,
+    /// Room for what the relay takes in and gives out, used again for each read.
+    chunks: Vec<Bytes>,
+    out: Vec<Bytes>,
 }
 
 /// What one attempt holds. Dropping it is the cancel.
@@ -263,6 +268,9 @@ impl Driver {
 
     /// The next bytes: to the gate, to the answer in the making, or to the client.
     async fn read(&mut self) -> Action {
+        if matches!(self.attempt.stage, Stage::Relay(_)) {
+            return self.relay().await;
+        }
         let Some(reply) = self.attempt.reply.as_mut() else {
             return self.failed(Failure::new(Cause::Internal));
         };
@@ -273,9 +281,8 @@ impl Driver {
         match std::mem::take(&mut self.attempt.stage) {
             Stage::Gate(gate) => self.gate(gate, chunk),
             Stage::Answer(body, reserved) => self.answer(body, reserved, chunk).await,
-            Stage::Relay(relay) => self.relay(relay, chunk).await,
             Stage::Raw => self.raw(chunk).await,
-            Stage::Nothing | Stage::Committed(..) | Stage::Whole(_) => {
+            Stage::Nothing | Stage::Committed(..) | Stage::Whole(_) | Stage::Relay(_) => {
                 self.failed(Failure::new(Cause::Internal))
             }
         }
@@ -428,27 +435,35 @@ impl Driver {
         }
     }
 
-    async fn relay(&mut self, mut relay: Box<Relay>, chunk: Option<Result<Bytes, Failure>>) -> Action {
-        let mut out = Vec::new();
-        match chunk {
-            Some(Ok(chunk)) => {
-                relay.push(chunk, &mut out);
-                self.forward(relay, out).await
+    /// What has come goes on together: tokens that came at once cost one write.
+    async fn relay(&mut self) -> Action {
+        let Some(reply) = self.attempt.reply.as_mut() else {
+            return self.failed(Failure::new(Cause::Internal));
+        };
+        let mut chunks = std::mem::take(&mut self.chunks);
+        let end = match self.pace.run(reply.gather(&mut chunks, limits::RELAY_GATHER_BYTES)).await {
+            Err(action) => return action,
+            Ok(end) => end,
+        };
+        let Stage::Relay(mut relay) = std::mem::take(&mut self.attempt.stage) else {
+            return self.failed(Failure::new(Cause::Internal));
+        };
+        let mut out = std::mem::take(&mut self.out);
+        chunks.drain(..).for_each(|chunk| relay.push(chunk, &mut out));
+        self.chunks = chunks;
+        if matches!(end, Some(Ok(()))) {
+            relay.end(&mut out);
+        }
+        let action = self.forward(relay, out).await;
+        match end {
+            Some(Ok(())) if action == Action::Read => {
+                self.pace.exchange.on(Event::Ended { whole: false }, now())
             }
-            None => {
-                relay.end(&mut out);
-                let action = self.forward(relay, out).await;
-                if action == Action::Read {
-                    self.pace.exchange.on(Event::Ended { whole: false }, now())
-                } else {
-                    action
-                }
-            }
-            Some(Err(failure)) => {
-                self.attempt.stage = Stage::Relay(relay);
+            Some(Err(failure)) if action == Action::Read => {
                 self.attempt.detail = failure.detail;
                 self.pace.exchange.on(Event::Broke(failure.cause), now())
             }
+            Some(_) | None => action,
         }
     }
 
@@ -485,15 +500,18 @@ impl Driver {
     }
 
     /// To the client, at its pace. `Some`: it must stop.
-    async fn send_on(&mut self, out: Vec<Bytes>) -> Option<Action> {
-        if out.is_empty() {
-            return None;
+    async fn send_on(&mut self, mut out: Vec<Bytes>) -> Option<Action> {
+        let length: usize = out.iter().map(Bytes::len).sum();
+        self.account.sent(length);
+        if out.len() > 1 && length <= limits::RELAY_GATHER_BYTES {
+            // Each piece is an HTTP chunk to hyper: small ones are cheaper copied together.
+            self.pace.outlet.bytes(Bytes::from(out.concat()));
+            out.clear();
+        } else {
+            out.drain(..).for_each(|bytes| self.pace.outlet.bytes(bytes));
         }
-        for bytes in out {
-            self.account.sent(bytes.len());
-            self.pace.outlet.bytes(bytes);
-        }
-        self.pace.taken().await
+        self.out = out;
+        if length == 0 { None } else { self.pace.taken().await }
     }
 
     fn end_clean(mut self) {

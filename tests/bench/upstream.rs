@@ -77,6 +77,9 @@ fn script(mode: Mode, usage: bool) -> Vec<Step> {
     }
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n\
                 Transfer-Encoding: chunked\r\n\r\n";
+    // Under the name that was asked for, as model servers do.
+    let chunk =
+        |text: &str| chunk(&text.replace(r#""model":"bench""#, &format!(r#""model":"{}""#, mode.model())));
     let mut steps = vec![Step::Write([head.as_bytes(), &chunk(ROLE)].concat())];
     match mode {
         Mode::DieRole => steps.push(Step::Die),

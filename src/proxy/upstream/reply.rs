@@ -92,6 +92,32 @@ impl Reply {
         poll_fn(|cx| self.poll_chunk(cx)).await
     }
 
+    /// Waits for bytes, then takes what else is there already, up to `bound` bytes: appended to `chunks`.
+    /// `Some`: the body's end, or its failure, came after them.
+    ///
+    /// Cancel safe: what was taken is in `chunks`.
+    pub async fn gather(&mut self, chunks: &mut Vec<Bytes>, bound: usize) -> Option<Result<(), Failure>> {
+        let mut gathered = 0;
+        poll_fn(|cx| {
+            loop {
+                match self.poll_chunk(cx) {
+                    Poll::Ready(Some(Ok(chunk))) => {
+                        gathered += chunk.len();
+                        chunks.push(chunk);
+                        if gathered >= bound {
+                            return Poll::Ready(None);
+                        }
+                    }
+                    Poll::Ready(Some(Err(failure))) => return Poll::Ready(Some(Err(failure))),
+                    Poll::Ready(None) => return Poll::Ready(Some(Ok(()))),
+                    Poll::Pending if chunks.is_empty() => return Poll::Pending,
+                    Poll::Pending => return Poll::Ready(None),
+                }
+            }
+        })
+        .await
+    }
+
     /// [`Reply::chunk`] as a poll. Errors: `Closed`, `Reset`, `Protocol` (framing, coding), `Tls`.
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
         if let Some(failure) = &self.failed {
