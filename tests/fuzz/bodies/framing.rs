@@ -8,8 +8,6 @@ use edgeward::wire::{Framing, sse};
 
 use super::stream::{Heard, Input, check_ranges, heard, pieces};
 
-/// Room for every input in full.
-const LARGE: usize = 1 << 20;
 /// Soon full.
 const SMALL: usize = 48;
 
@@ -93,7 +91,10 @@ fn inspection(input: &Input<'_>, piece: &[u8]) {
         && match (framing, event) {
             (Framing::Ndjson, _) => true,
             (Framing::Sse, Ok(event)) => {
-                event.stray.is_none() && event.data_at.is_some_and(|at| piece[at].starts_with(b"{"))
+                // Whatever a whole ping's body is, it is excused.
+                let ping = matches!(event.name, b"ping" | b"heartbeat" | b"keep-alive");
+                let object = event.data_at.is_some_and(|at| piece[at].starts_with(b"{"));
+                event.stray.is_none() && object && !ping
             }
             (Framing::Sse, Err(_)) => false,
         };
@@ -115,8 +116,10 @@ fn gate(input: &Input<'_>, chunks: &[&[u8]]) {
         tiny: input.option(3),
         drop_progress: input.option(4),
     };
-    let whole = judged(rules, LARGE, &[input.stream]);
-    let cut = judged(rules, LARGE, chunks);
+    // All of it, and room to join all of it.
+    let large = 2 * input.stream.len() + 1;
+    let whole = judged(rules, large, &[input.stream]);
+    let cut = judged(rules, large, chunks);
     match (&whole.verdict, &cut.verdict) {
         // Its words are those at the same place, but may begin with the other half of a line's end.
         (Verdict::Failed(a), Verdict::Failed(b)) => assert_eq!(a.cause, b.cause),
