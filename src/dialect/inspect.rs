@@ -11,6 +11,9 @@ use crate::wire::Framing;
 use crate::wire::json::{Cursor, Stop, Str};
 use crate::wire::sse;
 
+/// A byte order mark, which a stream may begin with.
+const MARK: &[u8] = b"\xEF\xBB\xBF";
+
 /// What a frame has said so far; each protocol's reader writes into it.
 pub(super) struct Look<'a> {
     pub(super) facts: Facts,
@@ -78,8 +81,14 @@ pub fn inspect_event(dialect: Dialect, raw: &[u8], join: &mut [u8]) -> Facts {
 /// certain: a token, an error. `alien` when it cannot be the beginning of this protocol's event.
 #[must_use]
 pub fn inspect_cut(dialect: Dialect, framing: Framing, start: &[u8]) -> Facts {
+    if MARK.starts_with(start) {
+        return Facts::default();
+    }
     match framing {
-        Framing::Ndjson => beginning(dialect, start, b"", false, 0),
+        Framing::Ndjson => {
+            let text = start.strip_prefix(MARK).unwrap_or(start);
+            beginning(dialect, text, b"", false, start.len() - text.len())
+        }
         Framing::Sse => match sse::first_data(start) {
             (name, Some(data)) => {
                 let text = start.get(data.clone()).unwrap_or_default();
@@ -153,7 +162,7 @@ pub fn inspect_answer_prefix(dialect: Dialect, start: &[u8]) -> Facts {
 }
 
 fn line(dialect: Dialect, raw: &[u8]) -> Facts {
-    let text = raw.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(raw);
+    let text = raw.strip_prefix(MARK).unwrap_or(raw);
     let mut facts = frame(dialect, text, b"");
     facts.blank = text.trim_ascii().is_empty();
     shift(&mut facts, raw.len() - text.len());

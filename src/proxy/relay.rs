@@ -53,6 +53,8 @@ pub struct Relay {
     passing: bool,
     /// Comments are dropped: these are the gate's held bytes.
     dropping_comments: bool,
+    /// The event held back began in the gate's held bytes: its comments are dropped, too.
+    began_held: bool,
     scratch: Vec<u8>,
     moved: bool,
 }
@@ -70,6 +72,7 @@ impl Relay {
             pieces_len: 0,
             passing: false,
             dropping_comments: false,
+            began_held: false,
             scratch: Vec::new(),
             moved: false,
         }
@@ -91,6 +94,7 @@ impl Relay {
         self.dropping_comments = true;
         self.push(held, out);
         self.dropping_comments = false;
+        self.began_held = !self.pieces.is_empty();
     }
 
     /// The next chunk. Appends what the client gets; after an error event nothing more.
@@ -148,6 +152,7 @@ impl Relay {
         if self.pieces_len > RELAY_EVENT_BYTES {
             self.passing = true;
             self.moved = true;
+            self.began_held = false;
             self.pieces_len = 0;
             out.append(&mut self.pieces);
         }
@@ -167,9 +172,10 @@ impl Relay {
             self.scratch.resize(raw.len(), 0);
         }
         let facts = dialect::inspect_event(self.dialect, &raw, &mut self.scratch);
+        let dropping_comments = std::mem::take(&mut self.began_held) || self.dropping_comments;
         let keep = if facts.blank {
             // A sign of life. Useful to the client, but nothing of it belongs before the first token.
-            !self.dropping_comments
+            !dropping_comments
         } else {
             self.moved = true;
             self.note(&facts, &raw);
@@ -180,8 +186,11 @@ impl Relay {
                 !self.hides(&facts)
             }
         };
-        let edited =
-            if keep && !facts.blank && self.said.error.is_none() { self.edited(&raw, &facts) } else { None };
+        let edited = if keep && !facts.blank && self.said.error.is_none() {
+            self.edited(&raw, &facts, dropping_comments)
+        } else {
+            None
+        };
         match (keep, edited) {
             (true, None) if in_chunk => run.keep_to(end),
             (true, None) => {
@@ -227,7 +236,7 @@ impl Relay {
     }
 
     /// The event as the client gets it, where that differs from how it came.
-    fn edited(&self, raw: &Bytes, facts: &Facts) -> Option<Vec<Bytes>> {
+    fn edited(&self, raw: &Bytes, facts: &Facts, dropping_comments: bool) -> Option<Vec<Bytes>> {
         let model = match (&self.edits.model, &facts.model) {
             (Some(name), Some(range)) if raw.get(range.clone()) != Some(name) => {
                 Some((range.clone(), name.clone()))
@@ -240,7 +249,7 @@ impl Relay {
             }
             _ => None,
         };
-        let comments = self.dropping_comments && facts.comments;
+        let comments = dropping_comments && facts.comments;
         if model.is_none() && usage.is_none() && !comments {
             return None;
         }

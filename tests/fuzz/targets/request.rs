@@ -1,0 +1,7 @@
+//! `request` under libFuzzer.
+#![no_main]
+
+#[path = "../bodies/request.rs"]
+mod request;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| request::run(data));
