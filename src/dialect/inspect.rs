@@ -108,13 +108,19 @@ pub fn is_native_error(dialect: Dialect, raw: &[u8]) -> bool {
         | Dialect::OllamaChat
         | Dialect::OllamaGenerate
         | Dialect::OllamaEmbed
-        | Dialect::Gemini => memchr::memmem::find(raw, b"\"error\"").is_some(),
+        | Dialect::Gemini => has_key(raw, b"\"error\""),
         Dialect::Anthropic => {
             let (name, _) = sse::first_data(raw);
             name == b"error" && memchr::memmem::find(raw, b"\"type\":\"error\"").is_some()
         }
         Dialect::OpenaiResponses => matches!(sse::first_data(raw).0, b"error" | b"response.failed"),
     }
+}
+
+/// Whether a quoted name stands somewhere with a colon after it.
+fn has_key(raw: &[u8], name: &[u8]) -> bool {
+    memchr::memmem::find_iter(raw, name)
+        .any(|at| raw.get(at + name.len()..).is_some_and(|rest| rest.trim_ascii_start().starts_with(b":")))
 }
 
 /// The whole member `"name":value` around a value, with the comma that its removal makes superfluous.
