@@ -1,10 +1,14 @@
-//! No allocation while frames are split and inspected.
+//! No allocation while frames are split and inspected, and none in the gate once it was made.
 #![expect(unsafe_code, reason = "a counting allocator is an unsafe trait's implementation")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use edgeward::cause::{Cause, Failure};
+use edgeward::config::{CommitOn, OnEmptyStop};
 use edgeward::dialect::{Dialect, inspect_answer, inspect_cut, inspect_event};
+use edgeward::gate::pool::Pool;
+use edgeward::gate::{Gate, Rules, Verdict};
 use edgeward::wire::json::profile;
 use edgeward::wire::{Splitter, sse};
 
@@ -125,4 +129,95 @@ fn a_whole_answer_and_a_profile_cost_none_either() {
 #[test]
 fn the_count_counts() {
     assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1);
+}
+
+/// Before the first token: role frames, empty deltas, comments, progress, in every dialect.
+const BEFORE: [(Dialect, &str); 6] = [
+    (
+        Dialect::OpenaiChat,
+        ": ping\r\n\r\ndata: {\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n\
+         data: {\"id\":\"c\",\"model\":\"m\",\ndata: \"choices\":[{\"delta\":{\"content\":null}}],\"prompt_progress\":{\"total\":9,\"processed\":4}}\n\n\
+         data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"loading\"}}]}\n\n",
+    ),
+    (
+        Dialect::OpenaiResponses,
+        "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"status\":\"in_progress\"}}\n\n",
+    ),
+    (Dialect::Anthropic, "event: ping\ndata: {\"type\":\"ping\"}\n\n"),
+    (Dialect::OllamaChat, "{\"model\":\"m\",\"message\":{\"content\":\"\"},\"done\":false}\n\n"),
+    (Dialect::OllamaGenerate, "{\"model\":\"m\",\"response\":\"\",\"done\":false}\n"),
+    (Dialect::Gemini, "data: {\"usageMetadata\":{\"promptTokenCount\":9}}\r\n\r\n"),
+];
+
+const fn rules(dialect: Dialect) -> Rules {
+    Rules {
+        dialect,
+        commit_on: CommitOn::Any,
+        on_empty_stop: OnEmptyStop::FailoverOnce,
+        drop_anonymous_reasoning: true,
+        tiny: false,
+        drop_progress: true,
+    }
+}
+
+/// The verdict on a stream that comes in chunks of `size`, and how often the gate allocated for it.
+fn gated(pool: &Pool, rules: Rules, stream: &[u8], size: usize) -> Option<(Verdict, usize)> {
+    let mut gate = Gate::new(rules, pool.take()?);
+    let mut verdict = None;
+    let count = allocations(|| {
+        verdict = stream.chunks(size).find_map(|chunk| gate.push(chunk).verdict);
+        assert!(gate.held().len() <= stream.len());
+    });
+    verdict.map(|verdict| (verdict, count))
+}
+
+#[test]
+fn the_gate_costs_none_whatever_way_a_stream_is_cut() {
+    let pool = Pool::new(1, 4096);
+    for ((dialect, before), (same, stream)) in
+        BEFORE.into_iter().zip([0, 1, 2, 3, 4, 5].map(|at| STREAMS[at]))
+    {
+        assert_eq!(dialect, same);
+        let whole = [before.repeat(3), stream.to_owned()].concat();
+        for size in (1..40).chain([64, 100, 1000, usize::MAX]) {
+            let outcome = gated(&pool, rules(dialect), whole.as_bytes(), size);
+            assert_eq!(outcome, Some((Verdict::Commit, 0)), "{dialect:?} in pieces of {size}");
+        }
+    }
+}
+
+#[test]
+fn nor_do_a_full_buffer_an_empty_end_and_the_way_home() {
+    let pool = Pool::new(1, 4096);
+    let long = "data: {\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"delta\":{\"content\":\"".to_owned()
+        + &"a".repeat(9000);
+    let comments = ": ping\n".repeat(3000) + STREAMS[0].1.trim_start_matches('\u{feff}');
+    let role = BEFORE[0].1.repeat(100);
+    for (stream, want) in [
+        (long.as_str(), Verdict::Commit),
+        (&comments, Verdict::Commit),
+        (&role, Verdict::Overflow),
+        ("data: [DONE]\n\n", Verdict::Empty(edgeward::gate::Emptiness::NoToken)),
+    ] {
+        for size in [1, 7, 4096, usize::MAX] {
+            assert_eq!(
+                gated(&pool, rules(Dialect::OpenaiChat), stream.as_bytes(), size),
+                Some((want.clone(), 0))
+            );
+        }
+    }
+    let failure = Failure::new(Cause::Reset);
+    let count = allocations(|| {
+        let buffer = pool.take().expect("a buffer");
+        let mut gate = Gate::new(rules(Dialect::OpenaiChat), buffer);
+        assert!(gate.push(BEFORE[0].1.as_bytes()).verdict.is_none());
+        let again = gate.into_buffer();
+        let mut gate = Gate::new(rules(Dialect::OpenaiChat), again);
+        assert!(matches!(gate.expire(Cause::TimeoutFirstToken), Verdict::Failed(_)));
+        assert_eq!(gate.broken(failure), Verdict::Failed(Failure::new(Cause::Reset)));
+        assert!(matches!(gate.end(), Verdict::Empty(_)));
+        drop(gate);
+        assert_eq!(pool.in_use(), 0);
+    });
+    assert_eq!(count, 0);
 }

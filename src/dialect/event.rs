@@ -63,6 +63,9 @@ pub struct Facts {
     /// An error in any shape. The text is for a person; the cause is decided. Always there with
     /// [`Finish::Failed`].
     pub error: Option<ErrorFact>,
+    /// Where the one string is, without its quotes, that makes it a token frame; `None` when several do, or
+    /// something else.
+    pub text: Option<Range<usize>>,
     /// Prompt progress. Frames with it carry nothing for the client.
     pub progress: Option<Progress>,
     /// Where, in the bytes that were looked at, the value of the model's name is (quotes included).

@@ -20,6 +20,8 @@ pub(super) struct Look<'a> {
     pub(super) trouble: Trouble<'a>,
     /// A whole answer, not a frame of a stream.
     pub(super) whole: bool,
+    /// Values so far that count as tokens.
+    pub(super) texts: u32,
     /// The SSE event's name; empty without one.
     pub(super) name: &'a [u8],
 }
@@ -30,6 +32,30 @@ impl<'a> Look<'a> {
         let model = c.string()?.filter(|model| model.whole);
         self.facts.model = model.map(|model| model.quoted());
         Ok(model)
+    }
+
+    /// Whether a value that counts as a token says anything; a lone string's place becomes a fact.
+    pub(super) fn token(&mut self, c: &mut Cursor<'a>) -> Result<bool, Stop> {
+        if c.peek()? != b'"' {
+            let says = c.truthy()?;
+            if says {
+                self.more();
+            }
+            return Ok(says);
+        }
+        let Some(text) = c.string()? else { return Ok(false) };
+        let says = !text.raw.is_empty();
+        if says {
+            self.texts += 1;
+            self.facts.text = (self.texts == 1 && text.whole).then(|| text.inside());
+        }
+        Ok(says)
+    }
+
+    /// Something else than a string counts as a token.
+    pub(super) fn more(&mut self) {
+        self.texts += 1;
+        self.facts.text = None;
     }
 
     /// Token counts, in a shape of this protocol.
@@ -117,13 +143,19 @@ pub fn is_native_error(dialect: Dialect, raw: &[u8]) -> bool {
         | Dialect::OllamaChat
         | Dialect::OllamaGenerate
         | Dialect::OllamaEmbed
-        | Dialect::Gemini => memchr::memmem::find(raw, b"\"error\"").is_some(),
+        | Dialect::Gemini => has_key(raw, b"\"error\""),
         Dialect::Anthropic => {
             let (name, _) = sse::first_data(raw);
             name == b"error" && memchr::memmem::find(raw, b"\"type\":\"error\"").is_some()
         }
         Dialect::OpenaiResponses => matches!(sse::first_data(raw).0, b"error" | b"response.failed"),
     }
+}
+
+/// Whether a quoted name stands somewhere with a colon after it.
+fn has_key(raw: &[u8], name: &[u8]) -> bool {
+    memchr::memmem::find_iter(raw, name)
+        .any(|at| raw.get(at + name.len()..).is_some_and(|rest| rest.trim_ascii_start().starts_with(b":")))
 }
 
 /// The whole member `"name":value` around a value, with the comma that its removal makes superfluous.
@@ -188,6 +220,7 @@ fn event(dialect: Dialect, raw: &[u8], join: &mut [u8]) -> Facts {
         None => {
             facts.model = None;
             facts.usage_null = None;
+            facts.text = None;
             facts.error = facts.error.map(|error| ErrorFact { text: 0..raw.len(), ..error });
         }
     }
@@ -251,7 +284,7 @@ fn beginning(dialect: Dialect, text: &[u8], name: &[u8], whole: bool, offset: us
 
 fn read(dialect: Dialect, text: &[u8], name: &[u8], whole: bool) -> (Facts, Result<(), Stop>) {
     let mut c = Cursor::new(text);
-    let mut look = Look { facts: Facts::default(), trouble: Trouble::default(), whole, name };
+    let mut look = Look { facts: Facts::default(), trouble: Trouble::default(), whole, texts: 0, name };
     let result = value(dialect, &mut c, &mut look).and_then(|()| c.finish());
     (look.settle(text), result)
 }
@@ -284,6 +317,7 @@ fn shift(facts: &mut Facts, by: usize) {
     let move_on = |range: Range<usize>| range.start + by..range.end + by;
     facts.model = facts.model.take().map(move_on);
     facts.usage_null = facts.usage_null.take().map(move_on);
+    facts.text = facts.text.take().map(move_on);
     if let Some(error) = &mut facts.error {
         error.text = error.text.start + by..error.text.end + by;
     }

@@ -93,7 +93,7 @@ fn choice<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
     c.object(|key, c| {
         match key {
             b"delta" | b"message" => delta(c, look)?,
-            b"text" => look.facts.content |= c.truthy()?,
+            b"text" => look.facts.content |= look.token(c)?,
             b"finish_reason" => {
                 if let Some(reason) = c.string()? {
                     finish(look, reason);
@@ -108,15 +108,17 @@ fn choice<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
 
 fn delta<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
     c.object(|key, c| {
-        let facts = &mut look.facts;
         match key {
             // `images`: OpenRouter's generated pictures.
-            b"content" | b"refusal" | b"images" => facts.content |= c.truthy()?,
-            b"reasoning_content" | b"reasoning" | b"reasoning_details" => facts.thinking |= c.truthy()?,
+            b"content" | b"refusal" | b"images" => look.facts.content |= look.token(c)?,
+            b"reasoning_content" | b"reasoning" | b"reasoning_details" => {
+                look.facts.thinking |= look.token(c)?
+            }
             b"tool_calls" => {
                 c.array(|c| {
                     c.object(|key, c| {
                         if matches!(key, b"function" | b"custom") {
+                            look.more();
                             call(c, look)?;
                         }
                         Ok(())
@@ -124,11 +126,15 @@ fn delta<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
                     Ok(())
                 })?;
             }
-            b"function_call" => call(c, look)?,
+            b"function_call" => {
+                look.more();
+                call(c, look)?;
+            }
             b"audio" => {
                 c.object(|key, c| {
                     if matches!(key, b"data" | b"transcript") {
-                        facts.content |= c.truthy()?;
+                        look.more();
+                        look.facts.content |= c.truthy()?;
                     }
                     Ok(())
                 })?;

@@ -15,7 +15,7 @@ use crate::cause::{Cause, Failure};
 use crate::config::{CommitOn, OnEmptyStop};
 use crate::dialect::event::{ErrorFact, Facts, Finish, Progress, Usage};
 use crate::dialect::{self, Dialect};
-use crate::wire::{Splitter, json};
+use crate::wire::{Framing, Splitter, json};
 use pool::Buffer;
 
 /// What the gate decided.
@@ -182,6 +182,7 @@ impl Gate {
         let facts = dialect::inspect_event(self.rules.dialect, &before[event..], spare);
         if self.droppable(&facts) {
             self.held = event;
+            self.any_event |= !facts.blank;
             self.progress = facts.progress.or(self.progress);
             return None;
         }
@@ -191,7 +192,8 @@ impl Gate {
 
     /// Comments, blank events, and progress that only edgeward asked for, are not held.
     fn droppable(&self, facts: &Facts) -> bool {
-        facts.blank || (self.rules.drop_progress && facts.progress.is_some() && !self.is_token(facts))
+        let says_more = self.is_token(facts) || facts.error.is_some() || facts.finish.is_some() || facts.done;
+        facts.blank || (self.rules.drop_progress && facts.progress.is_some() && !says_more)
     }
 
     fn is_token(&self, facts: &Facts) -> bool {
@@ -249,20 +251,38 @@ impl Gate {
         }
     }
 
-    /// The buffer is full. A comment in the making is cut short, a first frame too large to hold
-    /// commits if its beginning shows a token; else it is an overflow.
+    /// The buffer is full. Comment lines of the event in the making are dropped, a first frame too large to
+    /// hold commits if its beginning shows a token; else it is an overflow.
     fn make_room(&mut self) -> Option<Verdict> {
-        let pending = &self.buffer.bytes()[self.event..self.held];
-        let one_comment = pending.first() == Some(&b':') && memchr::memchr2(b'\n', b'\r', pending).is_none();
-        if one_comment && pending.len() > 1 {
-            self.held = self.event + 1;
+        let framing = self.rules.dialect.framing();
+        if framing == Framing::Sse && self.drop_comment_lines() {
             return None;
         }
-        let (event, held) = (self.event, self.held);
-        let cut = &self.buffer.bytes()[event..held];
-        let facts = dialect::inspect_cut(self.rules.dialect, self.rules.dialect.framing(), cut);
+        let cut = &self.buffer.bytes()[self.event..self.held];
+        let facts = dialect::inspect_cut(self.rules.dialect, framing, cut);
         let token = self.is_token(&facts) && facts.error.is_none();
         Some(if token { Verdict::Commit } else { Verdict::Overflow })
+    }
+
+    /// Drops the comment lines with which the pending event begins, and of one without an end all but its
+    /// colon. Whether that made room.
+    fn drop_comment_lines(&mut self) -> bool {
+        let (event, held) = (self.event, self.held);
+        let pending = &self.buffer.bytes()[event..held];
+        // The LF of a CRLF that was cut in two.
+        let mut kept = usize::from(pending.first() == Some(&b'\n'));
+        while pending.get(kept) == Some(&b':') {
+            let Some(end) = memchr::memchr2(b'\n', b'\r', &pending[kept..]) else {
+                self.buffer.bytes_mut()[event] = b':';
+                self.held = event + 1;
+                return self.held < held;
+            };
+            let crlf = pending[kept + end..].starts_with(b"\r\n");
+            kept += end + 1 + usize::from(crlf);
+        }
+        self.buffer.bytes_mut().copy_within(event + kept..held, event);
+        self.held = held - kept;
+        kept > 0
     }
 }
 

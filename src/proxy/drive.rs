@@ -468,7 +468,7 @@ impl Driver {
     }
 
     async fn forward(&mut self, mut relay: Box<Relay>, out: Vec<Bytes>) -> Action {
-        let moved = relay.take_moved();
+        let (moved, spoke) = (relay.take_moved(), relay.take_spoke());
         let said = relay.said();
         let (finished, done) = (said.finished, said.done);
         let error = said.error.clone();
@@ -482,7 +482,7 @@ impl Driver {
                 self.attempt.detail = failure.detail;
                 self.pace.exchange.on(Event::ErrorEvent(failure.cause), now())
             }
-            None if moved => self.pace.exchange.on(Event::Moved { finished, done }, now()),
+            None if moved => self.pace.exchange.on(Event::Moved { spoke, finished, done }, now()),
             None => Action::Read,
         }
     }
@@ -492,7 +492,9 @@ impl Driver {
         match chunk {
             Some(Ok(chunk)) => match self.send_on(vec![chunk]).await {
                 Some(action) => action,
-                None => self.pace.exchange.on(Event::Moved { finished: false, done: false }, now()),
+                None => {
+                    self.pace.exchange.on(Event::Moved { spoke: true, finished: false, done: false }, now())
+                }
             },
             None => self.pace.exchange.on(Event::Ended { whole: true }, now()),
             Some(Err(failure)) => self.pace.exchange.on(Event::Broke(failure.cause), now()),

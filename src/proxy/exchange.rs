@@ -34,7 +34,9 @@ pub enum Event<'a> {
     Rejected(Cause),
     /// After the commit: something that is not a sign of life only was relayed.
     Moved {
-        /// A finish reason was seen by now.
+        /// Content or thinking was among it.
+        spoke: bool,
+        /// A finish reason was seen, and nothing said after it: of several choices, each has its own.
         finished: bool,
         /// The protocol's end marker was seen by now.
         done: bool,
@@ -102,9 +104,20 @@ pub struct Tried {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Planned,
-    Attempting { n: usize, phase: Phase },
-    Gating { n: usize, clock: TokenClock },
-    Relaying { n: usize, stall_at: Instant, finished: bool, end_at: Option<Instant> },
+    Attempting {
+        n: usize,
+        phase: Phase,
+    },
+    Gating {
+        n: usize,
+        clock: TokenClock,
+    },
+    /// `end_at`: the stream says that it is finished; when to end it, whatever still comes.
+    Relaying {
+        n: usize,
+        stall_at: Instant,
+        end_at: Option<Instant>,
+    },
     Done,
 }
 
@@ -135,6 +148,8 @@ pub struct Exchange {
     tried: heapless::Vec<Tried, CANDIDATES_MAX>,
     /// After a context overflow: only windows larger than this.
     window_above: Option<u32>,
+    /// Such an overflow came as a refusal, which can be passed on; inside a stream it cannot.
+    rejected_as_too_long: bool,
     empties_with_tokens: u32,
     kept: Option<Emptiness>,
 }
@@ -157,6 +172,7 @@ impl Exchange {
             beat: heartbeat.map(|every| (every, now + every)),
             tried: heapless::Vec::new(),
             window_above: None,
+            rejected_as_too_long: false,
             empties_with_tokens: 0,
             kept: None,
         }
@@ -228,6 +244,9 @@ impl Exchange {
             (State::Attempting { n, .. } | State::Gating { n, .. }, Event::Rejected(cause)) => {
                 self.rejected(n, cause, now)
             }
+            // The driver's own trouble: ignored, it would be asked to read for ever.
+            (State::Planned, Event::Failed(cause)) => self.refuse(cause),
+            (State::Relaying { .. }, Event::Failed(cause)) => self.over(false, cause),
             (State::Gating { n, clock }, Event::Progress) => {
                 self.state = State::Gating { n, clock: clock.extended(now) };
                 Action::Read
@@ -235,23 +254,17 @@ impl Exchange {
             (State::Gating { n, .. }, Event::Verdict(verdict)) => self.verdict(n, verdict, now),
             (State::Attempting { n, phase }, Event::Deadline) => self.attempt_deadline(n, phase, now),
             (State::Gating { clock, .. }, Event::Deadline) => self.gate_deadline(clock, now),
-            (State::Relaying { n, finished, .. }, Event::Moved { finished: f, done }) => {
-                self.moved(n, finished || f, done, now)
+            (State::Relaying { n, end_at, .. }, Event::Moved { spoke, finished, done }) => {
+                self.moved(n, end_at.filter(|_| done || !spoke), finished, done, now)
             }
-            (State::Relaying { finished, end_at, .. }, Event::Ended { whole }) => {
-                self.over(whole || finished || end_at.is_some(), Cause::Truncated)
+            (State::Relaying { end_at, .. }, Event::Ended { whole }) => {
+                self.over(whole || end_at.is_some(), Cause::Truncated)
             }
-            (State::Relaying { finished, end_at, .. }, Event::Broke(cause)) => {
-                self.over(finished || end_at.is_some(), cause)
-            }
+            (State::Relaying { end_at, .. }, Event::Broke(cause)) => self.over(end_at.is_some(), cause),
             (State::Relaying { .. }, Event::ErrorEvent(cause)) => self.over(false, cause),
-            (State::Relaying { stall_at, finished, end_at, .. }, Event::Deadline) => {
+            (State::Relaying { stall_at, end_at, .. }, Event::Deadline) => {
                 let due = end_at.is_some_and(|at| now >= at) || now >= stall_at;
-                if due {
-                    self.over(finished || end_at.is_some(), Cause::TimeoutBetweenTokens)
-                } else {
-                    Action::Wait
-                }
+                if due { self.over(end_at.is_some(), Cause::TimeoutBetweenTokens) } else { Action::Wait }
             }
             (
                 State::Planned
@@ -317,6 +330,7 @@ impl Exchange {
             self.state = State::Done;
             return Action::PassRejection;
         }
+        self.rejected_as_too_long |= cause == Cause::ContextOverflow;
         self.next(n, cause, now)
     }
 
@@ -344,7 +358,7 @@ impl Exchange {
         let Some(candidate) = self.candidates.get(n) else { return self.refuse(Cause::Internal) };
         let stall_at = now + candidate.deadlines.between_tokens;
         self.beat = None;
-        self.state = State::Relaying { n, stall_at, finished: false, end_at: None };
+        self.state = State::Relaying { n, stall_at, end_at: None };
         Action::Commit
     }
 
@@ -376,16 +390,19 @@ impl Exchange {
         }
     }
 
-    fn moved(&mut self, n: usize, finished: bool, done: bool, now: Instant) -> Action {
+    /// `since`: a time to end that stands from before.
+    fn moved(
+        &mut self,
+        n: usize,
+        since: Option<Instant>,
+        finished: bool,
+        done: bool,
+        now: Instant,
+    ) -> Action {
         let between = self.candidates.get(n).map_or(Duration::ZERO, |c| c.deadlines.between_tokens);
-        let State::Relaying { end_at: earlier, .. } = self.state else { return Action::Wait };
         let grace = if done { Some(DONE_GRACE) } else { finished.then_some(FINISH_GRACE) };
-        let end_at = match (earlier, grace) {
-            (Some(at), Some(grace)) => Some(at.min(now + grace)),
-            (None, Some(grace)) => Some(now + grace),
-            (at, None) => at,
-        };
-        self.state = State::Relaying { n, stall_at: now + between, finished, end_at };
+        let end_at = grace.map(|grace| since.map_or(now + grace, |at| at.min(now + grace)));
+        self.state = State::Relaying { n, stall_at: now + between, end_at };
         Action::Read
     }
 
@@ -413,7 +430,7 @@ impl Exchange {
         let action = match (last, self.kept) {
             (_, Some(Emptiness::StopWithTokens)) => Action::PassEmpty,
             (_, Some(_)) if all_empty => Action::PassEmpty,
-            (Some(Cause::ContextOverflow), _) => Action::PassRejection,
+            (Some(Cause::ContextOverflow), _) if self.rejected_as_too_long => Action::PassRejection,
             (Some(cause), _) => Action::Refuse(cause),
             (None, _) => Action::Refuse(Cause::Refused),
         };

@@ -22,4 +22,5 @@ pub mod pass;
 pub mod refusal;
 pub mod relay;
 pub mod server;
+pub mod shape;
 pub mod upstream;

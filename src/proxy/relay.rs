@@ -1,12 +1,13 @@
 //! After the commit: the target's bytes become the client's, event by event, with only what must change
 //! changed.
 //!
-//! Pure: chunks in, slices of them out. Nothing is copied unless an event was cut across chunks *and* must be
-//! edited. An event in the making is held back until it is whole (up to a bound), so that a stream that breaks
+//! Pure: chunks in, slices of them out. Nothing is copied but an event that was cut across chunks, which is
+//! joined to be read. An event in the making is held back until it is whole (up to a bound), so that a stream that breaks
 //! never ends in half an event.
 
 use bytes::Bytes;
 
+use super::shape::Shape;
 use crate::cause::{Cause, Failure};
 use crate::dialect::event::{Facts, Finish, Usage};
 use crate::dialect::{self, Dialect};
@@ -27,7 +28,7 @@ pub struct Edits {
 /// What the relayed stream has said so far.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
-    /// A finish reason.
+    /// A finish reason, and nothing said after it: of several choices, each has its own.
     pub finished: bool,
     /// The protocol's end marker.
     pub done: bool,
@@ -49,14 +50,17 @@ pub struct Relay {
     /// The current event's chunks so far, held back.
     pieces: Vec<Bytes>,
     pieces_len: usize,
-    /// The current event is too long to hold back: its bytes pass unlooked-at until its end.
-    passing: bool,
+    /// The current event is too long to hold back: its bytes pass unlooked-at until its end. What its
+    /// beginning says of the stream's end holds from then on.
+    passing: Option<Facts>,
     /// Comments are dropped: these are the gate's held bytes.
     dropping_comments: bool,
     /// The event held back began in the gate's held bytes: its comments are dropped, too.
     began_held: bool,
     scratch: Vec<u8>,
     moved: bool,
+    spoke: bool,
+    shape: Option<Shape>,
 }
 
 impl Relay {
@@ -70,11 +74,13 @@ impl Relay {
             said: Said::default(),
             pieces: Vec::new(),
             pieces_len: 0,
-            passing: false,
+            passing: None,
             dropping_comments: false,
             began_held: false,
             scratch: Vec::new(),
             moved: false,
+            spoke: false,
+            shape: None,
         }
     }
 
@@ -89,12 +95,17 @@ impl Relay {
         std::mem::take(&mut self.moved)
     }
 
+    /// Whether content or thinking came since the last call.
+    pub fn take_spoke(&mut self) -> bool {
+        std::mem::take(&mut self.spoke)
+    }
+
     /// The gate's held bytes, comments dropped.
     pub fn held(&mut self, held: Bytes, out: &mut Vec<Bytes>) {
         self.dropping_comments = true;
         self.push(held, out);
-        self.dropping_comments = false;
         self.began_held = !self.pieces.is_empty();
+        self.dropping_comments = false;
     }
 
     /// The next chunk. Appends what the client gets; after an error event nothing more.
@@ -115,34 +126,39 @@ impl Relay {
         run.flush(out);
     }
 
-    /// The body ended cleanly: what was held back of a last event without its empty line.
+    /// The body ended cleanly: what was held back of a last event without its empty line. Half an event is
+    /// dropped.
     pub fn end(&mut self, out: &mut Vec<Bytes>) {
-        if self.passing {
-            self.passing = false;
-            return;
-        }
+        let before = out.len();
+        let passed = self.passing.take().is_some();
         if self.pieces_len > 0 {
-            let mut run = Run { chunk: Bytes::new(), start: 0, end: 0 };
-            self.event(0, 0, &mut run, out);
-            run.flush(out);
-            if self.said.error.is_none() && !self.splitter.is_between() {
-                // The line end that the target left out, so that what follows is an event of its own.
-                out.push(Bytes::from_static(match self.dialect.framing() {
-                    Framing::Sse => b"\n\n",
-                    Framing::Ndjson => b"\n",
-                }));
+            let last = self.joined(&Bytes::new());
+            let facts = self.inspected(&last);
+            if facts.alien && facts.error.is_none() {
+                return;
             }
+            let mut run = Run { chunk: last, start: 0, end: 0 };
+            self.event(0, run.chunk.len(), &mut run, out);
+            run.flush(out);
+        }
+        let gave = passed || out.len() > before;
+        if gave && self.said.error.is_none() && !self.splitter.is_between() {
+            // The line end that the target left out, so that what follows is an event of its own.
+            out.push(Bytes::from_static(match self.dialect.framing() {
+                Framing::Sse => b"\n\n",
+                Framing::Ndjson => b"\n",
+            }));
         }
     }
 
     /// The stream broke: whether the client's bytes stop inside an event.
     #[must_use]
     pub fn cut_inside_event(&self) -> bool {
-        self.passing
+        self.passing.is_some()
     }
 
     fn unfinished(&mut self, piece: Bytes, out: &mut Vec<Bytes>) {
-        if self.passing {
+        if self.passing.is_some() {
             self.moved = true;
             out.push(piece);
             return;
@@ -150,29 +166,55 @@ impl Relay {
         self.pieces_len += piece.len();
         self.pieces.push(piece);
         if self.pieces_len > RELAY_EVENT_BYTES {
-            self.passing = true;
-            self.moved = true;
-            self.began_held = false;
-            self.pieces_len = 0;
-            out.append(&mut self.pieces);
+            self.pass(out);
         }
+    }
+
+    /// The event in the making is too long: what was held back of it goes, by what can be seen of it.
+    fn pass(&mut self, out: &mut Vec<Bytes>) {
+        let beginning = self.joined(&Bytes::new());
+        let facts = dialect::inspect_cut(self.dialect, self.dialect.framing(), &beginning);
+        self.moved = true;
+        self.note(&Facts { finish: None, done: false, ..facts.clone() }, &beginning);
+        if self.said.error.is_some() {
+            return;
+        }
+        let dropping_comments = std::mem::take(&mut self.began_held);
+        match self.edited(&beginning, &facts, dropping_comments) {
+            Some(parts) => out.extend(parts.into_iter().filter(|part| !part.is_empty())),
+            None => out.push(beginning),
+        }
+        self.passing = Some(facts);
+    }
+
+    fn inspected(&mut self, raw: &[u8]) -> Facts {
+        if self.scratch.len() < raw.len() {
+            self.scratch.resize(raw.len(), 0);
+        }
+        dialect::inspect_event(self.dialect, raw, &mut self.scratch)
     }
 
     /// An event is whole: the chunk's bytes from `at` to `end`, and whatever was held back before them.
     fn event(&mut self, at: usize, end: usize, run: &mut Run, out: &mut Vec<Bytes>) {
-        if std::mem::take(&mut self.passing) {
+        if let Some(beginning) = self.passing.take() {
             self.moved = true;
+            self.said.finished |= beginning.finish.is_some();
+            self.said.done |= beginning.done;
             run.keep_to(end);
             return;
         }
         let last = run.chunk.slice(at..end);
         let in_chunk = self.pieces.is_empty();
         let raw = if in_chunk { last } else { self.joined(&last) };
-        if self.scratch.len() < raw.len() {
-            self.scratch.resize(raw.len(), 0);
-        }
-        let facts = dialect::inspect_event(self.dialect, &raw, &mut self.scratch);
         let dropping_comments = std::mem::take(&mut self.began_held) || self.dropping_comments;
+        if in_chunk && self.shape.as_ref().is_some_and(|shape| shape.fits(&raw)) {
+            self.moved = true;
+            self.spoke = true;
+            self.said.finished = false;
+            run.keep_to(end);
+            return;
+        }
+        let facts = self.inspected(&raw);
         let keep = if facts.blank {
             // A sign of life. Useful to the client, but nothing of it belongs before the first token.
             !dropping_comments
@@ -192,7 +234,10 @@ impl Relay {
             None
         };
         match (keep, edited) {
-            (true, None) if in_chunk => run.keep_to(end),
+            (true, None) if in_chunk => {
+                self.shape = Shape::learn(&raw, &facts).or(self.shape.take());
+                run.keep_to(end);
+            }
             (true, None) => {
                 run.skip_to(end);
                 out.push(raw);
@@ -210,6 +255,10 @@ impl Relay {
     }
 
     fn joined(&mut self, last: &Bytes) -> Bytes {
+        if last.is_empty() && self.pieces.len() == 1 {
+            self.pieces_len = 0;
+            return self.pieces.pop().unwrap_or_default();
+        }
         let mut whole = Vec::with_capacity(self.pieces_len + last.len());
         self.pieces.drain(..).for_each(|piece| whole.extend_from_slice(&piece));
         whole.extend_from_slice(last);
@@ -218,7 +267,9 @@ impl Relay {
     }
 
     fn note(&mut self, facts: &Facts, raw: &Bytes) {
-        self.said.finished |= facts.finish.is_some();
+        let spoke = facts.content || facts.thinking || facts.anonymous_thinking;
+        self.spoke |= spoke;
+        self.said.finished = facts.finish.is_some() || (self.said.finished && !spoke);
         self.said.done |= facts.done;
         self.said.usage = facts.usage.or(self.said.usage);
         if facts.finish == Some(Finish::Failed) && facts.error.is_none() {
@@ -231,8 +282,9 @@ impl Relay {
     }
 
     fn hides(&self, facts: &Facts) -> bool {
+        let says_more = facts.content || facts.thinking || facts.finish.is_some() || facts.done;
         (self.edits.hide_usage && facts.usage_only)
-            || (self.edits.hide_progress && facts.progress.is_some() && !facts.content && !facts.thinking)
+            || (self.edits.hide_progress && facts.progress.is_some() && !says_more)
     }
 
     /// The event as the client gets it, where that differs from how it came.

@@ -103,14 +103,20 @@ pub fn plan(config: &Config, store: &Store, call: &Call, now: Instant) -> Plan {
         heartbeat: route.and_then(|r| r.heartbeat).or(config.heartbeat),
     };
     let mut order: Vec<(bool, usize, bool, usize)> = Vec::new();
+    let mut by_rights: Option<(usize, bool, usize)> = None;
     for (index, target) in config.targets.iter().enumerate() {
         let Some(group) = groups.iter().position(|group| *group == target.group) else {
             plan.passed.push((index, Passed::Group));
             continue;
         };
-        match eligible(target, index, store, call, now) {
+        let elsewhere = config.router.region.is_some() && target.region != config.router.region;
+        let verdict = eligible(target, index, store, call, now);
+        if matches!(verdict, Ok(()) | Err(Passed::CoolingDown(_))) {
+            let place = (group, elsewhere, index);
+            by_rights = Some(by_rights.map_or(place, |first| first.min(place)));
+        }
+        match verdict {
             Ok(()) => {
-                let elsewhere = config.router.region.is_some() && target.region != config.router.region;
                 let misconfigured = store.get(index).is_some_and(|health| health.misconfigured.is_some());
                 order.push((misconfigured, group, elsewhere, index));
             }
@@ -123,7 +129,10 @@ pub fn plan(config: &Config, store: &Store, call: &Call, now: Instant) -> Plan {
             plan.candidates.push(candidate(config, route, target, index, call));
         }
     }
-    keep_one_embedding_family(config, call, &mut plan);
+    if let (Some((_, _, first)), Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed) = (by_rights, call.dialect)
+    {
+        keep_one_embedding_family(config, first, &mut plan);
+    }
     plan
 }
 
@@ -161,18 +170,14 @@ fn candidate(
     }
 }
 
-/// Vectors of different models do not mix: only candidates of the first one's family stay.
-fn keep_one_embedding_family(config: &Config, call: &Call, plan: &mut Plan) {
-    if !matches!(call.dialect, Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed) {
-        return;
-    }
-    let family =
-        |candidate: &Candidate| config.targets.get(candidate.target).and_then(|t| t.embeddings.clone());
-    let Some(first) = plan.candidates.first().cloned() else { return };
-    let wanted = family(&first);
+/// Vectors of different models do not mix: only `first` and its family stay. It is the one that would be asked
+/// if all were well: a pause or a wrong key does not make another family's vectors right.
+fn keep_one_embedding_family(config: &Config, first: usize, plan: &mut Plan) {
+    let family = |target: usize| config.targets.get(target).and_then(|t| t.embeddings.as_ref());
+    let wanted = family(first);
     let (same, other): (Vec<_>, Vec<_>) = std::mem::take(&mut plan.candidates)
         .into_iter()
-        .partition(|c| c.target == first.target || (wanted.is_some() && family(c) == wanted));
+        .partition(|c| c.target == first || (wanted.is_some() && family(c.target) == wanted));
     plan.candidates = same;
     plan.passed.extend(other.into_iter().map(|c| (c.target, Passed::EmbeddingFamily)));
 }

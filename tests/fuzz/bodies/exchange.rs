@@ -89,7 +89,7 @@ impl Watch {
             5 => Event::Progress,
             6 | 7 => Event::Verdict(&verdict),
             8 => Event::Rejected(cause),
-            9 | 10 => Event::Moved { finished: with & 1 != 0, done: with & 2 != 0 },
+            9 | 10 => Event::Moved { spoke: with & 4 != 0, finished: with & 1 != 0, done: with & 2 != 0 },
             11 => Event::Ended { whole: with & 1 != 0 },
             12 => Event::Broke(cause),
             13 => Event::ErrorEvent(cause),
@@ -127,7 +127,7 @@ impl Watch {
     fn tell(&mut self, event: Event<'_>) -> Action {
         let committed = self.seen.committed;
         match event {
-            Event::Moved { finished, done } if committed => self.seen.finished |= finished || done,
+            Event::Moved { finished, done, .. } if committed => self.seen.finished |= finished || done,
             Event::Ended { whole } if committed => self.seen.finished |= whole,
             Event::Verdict(Verdict::Empty(_)) => self.seen.empties = true,
             _ => {}

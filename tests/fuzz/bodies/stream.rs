@@ -105,6 +105,9 @@ pub fn hear(dialect: Dialect, piece: &[u8]) -> Heard {
                 .map(<[u8]>::to_vec)
         }
     };
+    // Where the text is moves with what stands before it; what it is, is in the data.
+    let text = facts.text.take().map(|at| &piece[at]);
+    assert!(text.is_none_or(|text| !text.is_empty()));
     let model = facts.model.take().map(|at| piece[at].to_vec());
     let usage_null = facts.usage_null.take().map(|at| &piece[at]);
     assert!(usage_null.is_none_or(|null| null == b"null"));

@@ -1,0 +1,313 @@
+//! Events in any order, at any time: what must hold whatever happens.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const TOTAL: Duration = secs(60);
+
+/// What may happen next. `Deadline` waits for the machine's own, if it has one.
+#[derive(Clone, Debug)]
+enum Happens {
+    Connected,
+    Stale,
+    Failed(Cause),
+    Head,
+    Progress,
+    Judged(Verdict),
+    Rejected(Cause),
+    Moved(bool, bool, bool),
+    Ended(bool),
+    Broke,
+    ErrorEvent,
+    Deadline,
+    Stop(Cause),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let failing = || {
+        prop::sample::select(vec![
+            Cause::Refused,
+            Cause::Reset,
+            Cause::Oom,
+            Cause::ContextOverflow,
+            Cause::RateLimited,
+            Cause::Internal,
+        ])
+    };
+    let verdict = prop_oneof![
+        2 => Just(Verdict::Commit),
+        4 => failing().prop_map(failed),
+        1 => Just(Verdict::Overflow),
+        1 => Just(Verdict::Empty(Emptiness::Nothing)),
+        2 => Just(Verdict::Empty(Emptiness::NoToken)),
+        2 => Just(Verdict::Empty(Emptiness::StopWithTokens)),
+    ];
+    prop_oneof![
+        8 => Just(Happens::Connected),
+        2 => Just(Happens::Stale),
+        2 => failing().prop_map(Happens::Failed),
+        8 => Just(Happens::Head),
+        3 => Just(Happens::Progress),
+        8 => verdict.prop_map(Happens::Judged),
+        2 => prop_oneof![failing(), Just(Cause::ClientFault)].prop_map(Happens::Rejected),
+        3 => any::<(bool, bool, bool)>().prop_map(|(a, b, c)| Happens::Moved(a, b, c)),
+        1 => any::<bool>().prop_map(Happens::Ended),
+        1 => Just(Happens::Broke),
+        1 => Just(Happens::ErrorEvent),
+        8 => Just(Happens::Deadline),
+        1 => prop::sample::select(vec![Cause::Cancelled, Cause::Draining, Cause::ClientGone]).prop_map(Happens::Stop),
+    ]
+}
+
+fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
+    let one = (prop::option::of(1..5_u32), any::<bool>(), 1..30_u64);
+    prop::collection::vec(one, 0..6).prop_map(|all| {
+        all.into_iter()
+            .enumerate()
+            .map(|(target, (context, loads, first))| Candidate {
+                context,
+                loads,
+                deadlines: Deadlines { first_token: secs(first), ..DEADLINES },
+                ..candidate(target)
+            })
+            .collect()
+    })
+}
+
+/// What was seen of the machine from outside, and the rules that it is held to.
+struct Watch {
+    machine: Exchange,
+    start: Instant,
+    now: Instant,
+    every: Option<Duration>,
+    current: Option<usize>,
+    connected: BTreeSet<usize>,
+    again: BTreeSet<usize>,
+    sent: Option<Instant>,
+    committed: bool,
+    over: bool,
+    last_beat: Option<Instant>,
+    window: Option<u32>,
+    hidden: usize,
+    kept: bool,
+    refusal: bool,
+    asked: bool,
+}
+
+impl Watch {
+    fn new(candidates: Vec<Candidate>, prompt: u64, every: Option<Duration>) -> Self {
+        let now = crate::time::now();
+        Watch {
+            machine: Exchange::new(candidates, prompt, every, now + TOTAL, now),
+            start: now,
+            now,
+            every,
+            current: None,
+            connected: BTreeSet::new(),
+            again: BTreeSet::new(),
+            sent: None,
+            committed: false,
+            over: false,
+            last_beat: None,
+            window: None,
+            hidden: 0,
+            kept: false,
+            refusal: false,
+            asked: false,
+        }
+    }
+
+    /// Something happens, as the driver would report it: after `Expire` it is the gate's verdict.
+    fn next(&mut self, happens: &Happens) {
+        let timed_out = Happens::Judged(failed(Cause::TimeoutFirstToken));
+        let happens = if self.asked && !matches!(happens, Happens::Judged(_)) { &timed_out } else { happens };
+        self.asked = false;
+        let before = self.machine.deadline();
+        let event = match happens {
+            Happens::Connected => Event::Connected,
+            Happens::Stale => Event::Stale,
+            Happens::Failed(cause) => Event::Failed(*cause),
+            Happens::Head => Event::Head,
+            Happens::Progress => Event::Progress,
+            Happens::Judged(verdict) => Event::Verdict(verdict),
+            Happens::Rejected(cause) => Event::Rejected(*cause),
+            Happens::Moved(spoke, finished, done) => moved(*spoke, *finished, *done),
+            Happens::Ended(whole) => Event::Ended { whole: *whole },
+            Happens::Broke => Event::Broke(Cause::Reset),
+            Happens::ErrorEvent => Event::ErrorEvent(Cause::Oom),
+            Happens::Deadline => {
+                self.now = before.unwrap_or(self.now).max(self.now);
+                Event::Deadline
+            }
+            Happens::Stop(cause) => Event::Stop(*cause),
+        };
+        self.remember(event);
+        let action = self.machine.on(event, self.now);
+        self.check(event, action);
+        if event == Event::Deadline && before.is_some() {
+            let moved = self.asked || matches!(action, Action::Connect { .. });
+            let later = self.machine.deadline().is_none_or(|at| at > self.now);
+            assert!(moved || later, "{action:?}: a deadline that stays would spin");
+        }
+    }
+
+    fn remember(&mut self, event: Event<'_>) {
+        let Some(current) = self.current else { return };
+        let gating = !self.committed && !self.over;
+        let overflow = match event {
+            Event::Failed(cause) | Event::Rejected(cause) => cause == Cause::ContextOverflow,
+            Event::Verdict(Verdict::Failed(failure)) => failure.cause == Cause::ContextOverflow,
+            _ => false,
+        };
+        if overflow && gating {
+            let tried = self.machine.tried().len();
+            let has = self.machine.candidates()[current].context.unwrap_or(0);
+            // A verdict that the machine does not wait for is ignored; then nothing is tried by it either.
+            if self.fits(event) {
+                self.window = Some(self.window.unwrap_or(0).max(has));
+            }
+            assert!(tried <= current);
+        }
+        if gating && self.fits(event) {
+            self.refusal |= matches!(event, Event::Rejected(Cause::ClientFault | Cause::ContextOverflow));
+            if let Event::Verdict(Verdict::Empty(emptiness)) = event {
+                self.kept |= *emptiness != Emptiness::Nothing;
+                self.hidden += usize::from(*emptiness == Emptiness::StopWithTokens);
+            }
+        }
+    }
+
+    /// Whether the machine listens to this now.
+    fn fits(&self, event: Event<'_>) -> bool {
+        !matches!(event, Event::Verdict(_)) || matches!(self.machine.state, State::Gating { .. })
+    }
+
+    fn check(&mut self, event: Event<'_>, action: Action) {
+        assert!(!self.over || action == Action::Wait, "{action:?} after the end");
+        match action {
+            Action::Connect { candidate, fresh } => self.connects(event, candidate, fresh),
+            Action::Send => self.sent = Some(self.now),
+            Action::Read | Action::Wait => {}
+            Action::Beat => {
+                assert!(!self.committed && self.every.is_some());
+                let since = self.last_beat.replace(self.now).unwrap_or(self.start);
+                assert!(self.now - since >= self.every.unwrap());
+            }
+            Action::Expire(_) => {
+                assert!(!self.committed && event == Event::Deadline);
+                self.asked = true;
+            }
+            Action::Commit => {
+                assert!(!self.committed && event == Event::Verdict(&Verdict::Commit));
+                self.committed = true;
+            }
+            Action::PassRejection => assert!(self.refusal),
+            Action::PassEmpty => assert!(self.kept),
+            Action::Refuse(_) => {}
+            Action::EndClean | Action::EndBroken(_) => assert!(self.committed),
+            Action::Abandon => assert_eq!(event, Event::Stop(Cause::ClientGone)),
+        }
+        let before_commit = matches!(action, Action::PassRejection | Action::PassEmpty | Action::Refuse(_));
+        assert!(!(before_commit && self.committed));
+        if before_commit {
+            let tried: Vec<usize> = self.machine.tried().iter().map(|tried| tried.candidate).collect();
+            assert!(tried.iter().eq(&self.connected), "each attempt is accounted for once, in order");
+        }
+        let ends = matches!(action, Action::EndClean | Action::EndBroken(_) | Action::Abandon);
+        self.over |= before_commit || ends;
+        assert_eq!(self.machine.is_done(), self.over);
+        assert!(self.hidden < 2 || self.over, "never a loop of empty answers");
+        self.deadlines();
+    }
+
+    fn connects(&mut self, event: Event<'_>, candidate: usize, fresh: bool) {
+        assert!(!self.committed && self.now < self.start + TOTAL, "nobody new after the commit or the total");
+        if fresh {
+            assert!(event == Event::Stale && self.current == Some(candidate) && self.again.insert(candidate));
+        } else {
+            assert!(self.current.is_none_or(|before| before < candidate), "in order, nobody twice");
+            let has = self.machine.candidates()[candidate].context;
+            assert!(
+                self.window.is_none_or(|least| has.is_some_and(|has| has > least)),
+                "larger windows only"
+            );
+            let tried: Vec<usize> = self.machine.tried().iter().map(|tried| tried.candidate).collect();
+            assert!(tried.iter().eq(&self.connected));
+            self.connected.insert(candidate);
+        }
+        self.current = Some(candidate);
+        self.sent = None;
+    }
+
+    fn deadlines(&self) {
+        let Some(deadline) = self.machine.deadline() else { return };
+        if self.committed {
+            return;
+        }
+        assert!(deadline <= self.start + TOTAL, "the total is never passed");
+        if let (Some(sent), Some(current)) = (self.sent, self.current) {
+            let candidates = self.machine.candidates();
+            let d = &candidates[current].deadlines;
+            let allowance = d.first_token + d.first_token_per_1k * 2;
+            let loads = candidates[current].loads && current + 1 == candidates.len();
+            let wait = if loads { d.load + allowance } else { allowance };
+            assert!(
+                deadline <= sent + wait.max(allowance * PROGRESS_EXTENSION_MAX),
+                "progress has a hard bound"
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(800))]
+
+    #[test]
+    fn whatever_happens_the_rules_hold_and_it_ends(
+        candidates in candidates(),
+        every in prop::option::of(1..20_u64),
+        events in prop::collection::vec((happens(), 0..4000_u64), 0..60),
+    ) {
+        let mut watch = Watch::new(candidates, 2000, every.map(secs));
+        let action = watch.machine.on(Event::Start, watch.now);
+        watch.check(Event::Start, action);
+        for (event, pause) in &events {
+            if !watch.asked {
+                // The driver reports a deadline before anything that came later.
+                let due = watch.machine.deadline();
+                watch.now = due.map_or(watch.now, |due| due.max(watch.now)).min(watch.now + Duration::from_millis(*pause));
+            }
+            watch.next(event);
+        }
+        // Left alone, it ends by its deadlines.
+        let mut steps = 0;
+        while !watch.over {
+            watch.next(&Happens::Deadline);
+            steps += 1;
+            prop_assert!(steps < 200, "it must end");
+        }
+        prop_assert!(watch.machine.is_done() && watch.machine.deadline().is_none());
+    }
+
+    /// Nothing but progress moves the first-token clock.
+    #[test]
+    fn the_first_token_clock_stands(noise in prop::collection::vec((0..4_u8, 0..900_u64), 0..12)) {
+        let mut table = Table::of(2).sent();
+        let due = table.due();
+        table.on(Event::Head);
+        for (what, pause) in noise {
+            table.now = (table.now + Duration::from_millis(pause)).min(table.start + secs(9));
+            let event = match what {
+                0 => Event::Head,
+                1 => Event::Connected,
+                2 => Event::Deadline,
+                _ => moved(true, false, false),
+            };
+            prop_assert_eq!(table.on(event), Action::Wait);
+            prop_assert_eq!(table.due(), due);
+        }
+    }
+}
