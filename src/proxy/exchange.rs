@@ -318,6 +318,9 @@ impl Exchange {
         if fresh {
             return self.next(n, Cause::Closed, now);
         }
+        if now >= self.total {
+            return self.out_of_time(n);
+        }
         let Some(candidate) = self.candidates.get(n) else { return self.refuse(Cause::Internal) };
         let until = now + candidate.deadlines.connect;
         self.state = State::Attempting { n, phase: Phase::Connecting { until, fresh: true } };

@@ -222,6 +222,9 @@ fn the_total_bounds_everything_before_the_commit() {
     gated.now = gated.start + secs(300);
     assert_eq!(gated.on(Event::Deadline), Action::Expire(Cause::TimeoutTotal));
     assert_eq!(gated.on(Event::Verdict(&failed(Cause::TimeoutTotal))), Action::Refuse(Cause::TimeoutTotal));
+    let mut stale = Table::of(2).sent();
+    stale.now = stale.start + secs(300);
+    assert_eq!(stale.on(Event::Stale), Action::Refuse(Cause::TimeoutTotal), "not once more either");
     let mut late = Table::of(2).sent();
     late.now = late.start + secs(300);
     assert_eq!(late.on(Event::Failed(Cause::Reset)), Action::Refuse(Cause::TimeoutTotal), "nobody else then");
