@@ -153,7 +153,7 @@ struct Kept {
 }
 
 impl Driver {
-    async fn run(mut self) {
+    async fn run(&mut self) {
         if self.plan.candidates.is_empty() {
             return self.no_candidate();
         }
@@ -516,7 +516,7 @@ impl Driver {
         if length == 0 { None } else { self.pace.taken().await }
     }
 
-    fn end_clean(mut self) {
+    fn end_clean(&mut self) {
         if let Stage::Relay(relay) = &self.attempt.stage
             && relay.said().finished
             && !relay.said().done
@@ -528,7 +528,7 @@ impl Driver {
     }
 
     /// An error that the client can read, then an end that it cannot mistake for a whole answer.
-    async fn end_broken(mut self, cause: Cause) {
+    async fn end_broken(&mut self, cause: Cause) {
         let mut told = false;
         if let Stage::Relay(relay) = &self.attempt.stage {
             told = relay.said().error_shown;
@@ -556,7 +556,7 @@ impl Driver {
     }
 
     /// A target's own answer, unchanged: a refusal that is the client's fault, or an empty answer.
-    async fn pass(mut self, outcome: Outcome) {
+    async fn pass(&mut self, outcome: Outcome) {
         let kept = if outcome == Outcome::Answered { self.empty.take() } else { self.rejection.take() };
         let Some(kept) = kept else { return self.refuse(Cause::Internal).await };
         self.next_attempt(0);
@@ -584,7 +584,7 @@ impl Driver {
     }
 
     /// Every candidate failed, or the request was stopped before it had an answer.
-    async fn refuse(mut self, cause: Cause) {
+    async fn refuse(&mut self, cause: Cause) {
         self.next_attempt(0);
         let problem = refusal::all_failed(&self.job.gateway, &self.plan, self.account.failures(), cause);
         let outcome = match cause {
@@ -603,7 +603,7 @@ impl Driver {
         self.own_problem(&problem);
     }
 
-    fn no_candidate(mut self) {
+    fn no_candidate(&mut self) {
         let problem = refusal::no_candidate(&self.job.gateway, &self.plan, &self.job.call);
         self.account.status(problem.status);
         self.account.end(Outcome::Unavailable, None);

@@ -79,7 +79,8 @@ impl Upstreams {
         if !fresh && let Some(via) = slot.checkout(crate::time::now()) {
             return Ok(Link::new(Rc::clone(slot), via, true));
         }
-        let via = slot.open().await?;
+        // Name resolution, TCP and TLS make a large future; most requests reuse a connection and need none of it.
+        let via = Box::pin(slot.open()).await?;
         Ok(Link::new(Rc::clone(slot), via, false))
     }
 
