@@ -106,6 +106,10 @@ pub fn no_gate_buffer(gateway: &Gateway) -> Problem {
 /// The header fields of a problem: JSON, and Retry-After where trying again makes sense.
 pub fn headers(problem: &Problem, cool_down: Option<Duration>, headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if problem.status == 401 {
+        // RFC 9110 15.5.2: a 401 names its challenge.
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"edgeward\""));
+    }
     if problem.status == 503 {
         let seconds = cool_down.map_or(limits::RETRY_AFTER_SECS, |left| left.as_secs().max(1));
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));

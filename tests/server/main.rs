@@ -1,0 +1,19 @@
+//! The clients' and operators' side of the built program, over real sockets.
+#![cfg(feature = "sim")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may fail the test"
+)]
+
+use std::time::Duration;
+
+mod keys;
+mod program;
+mod strict;
+#[path = "../support/mod.rs"]
+mod support;
+
+/// For one test.
+const LIMIT: Duration = Duration::from_secs(30);
