@@ -79,6 +79,8 @@ pub const ERROR_BODY_BYTES: usize = 16 * KIB;
 pub const ERROR_BODY_TIME: Duration = Duration::from_secs(1);
 /// How long a broken stream's error may take to reach its client before the connection is closed over it.
 pub const LAST_WORDS: Duration = Duration::from_secs(5);
+/// A cancelled request whose client takes no bytes in this time loses its connection: its target must be free.
+pub const DEAF: Duration = Duration::from_millis(250);
 /// Of an error's text, labels first, this much is searched for what it means, in bytes. The longest
 /// text known that ends with its point is Ollama's, with a runner's last line of stderr.
 pub const NEEDLE_TEXT_BYTES: usize = 2 * KIB;

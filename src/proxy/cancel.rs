@@ -11,6 +11,8 @@ use crate::cause::Cause;
 #[derive(Debug, Default)]
 pub struct Cancel {
     cause: Cell<Option<Cause>>,
+    /// Its driver has seen the stop, and let go of its target by that.
+    seen: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     /// Stops the whole client connection, for a client that takes no bytes and so cannot be told.
     connection: RefCell<Option<Rc<Cancel>>>,
@@ -30,6 +32,7 @@ impl Cancel {
     /// Whether a stop was asked for; else the task is woken when it is.
     pub fn poll(&self, cx: &mut Context<'_>) -> Option<Cause> {
         if let Some(cause) = self.cause.get() {
+            self.seen.set(true);
             return Some(cause);
         }
         let mut slot = self.waker.borrow_mut();
@@ -97,6 +100,15 @@ impl Live {
     pub fn stop_all(&self, cause: Cause) {
         let entries: Vec<_> = self.requests.borrow().values().cloned().collect();
         entries.iter().for_each(|entry| entry.cancel.stop(cause));
+    }
+
+    /// Stops the connection of a request whose driver has not seen its stop: its client takes no bytes, and
+    /// drivers run when their connection wants more.
+    pub fn cut_if_deaf(&self, id: &str, cause: Cause) {
+        let entry = self.requests.borrow().get(id).cloned();
+        if let Some(entry) = entry.filter(|entry| !entry.cancel.seen.get()) {
+            entry.cancel.stop_connection(cause);
+        }
     }
 
     /// Stops the connections of one request, or of all that are left.

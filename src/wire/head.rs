@@ -39,6 +39,8 @@ pub struct Scanner {
     cr: bool,
     /// Lines of this head with something in them.
     lines: u32,
+    /// Header fields of the last head.
+    fields: u32,
     sized: Option<u64>,
     chunked: bool,
     violation: Option<Violation>,
@@ -74,10 +76,10 @@ impl Scanner {
         self.state == State::Head && self.lines == 0 && self.length == 0
     }
 
-    /// Header fields of the head that is being read.
+    /// Header fields of the head that was read last, or is being read.
     #[must_use]
     pub fn fields(&self) -> u32 {
-        self.lines.saturating_sub(1)
+        self.fields
     }
 
     /// Follows `bytes` up to the end of the request that they belong to. Gives how many that were, and
@@ -126,6 +128,7 @@ impl Scanner {
         if length > 0 {
             let request_line = self.lines == 0;
             self.lines += 1;
+            self.fields = self.lines - 1;
             if !request_line {
                 let kept = line.get(..length.min(line.len())).unwrap_or_default();
                 self.field(kept, length > LINE_BYTES);
@@ -173,7 +176,7 @@ impl Scanner {
             return self.refuse_head(why);
         }
         let (sized, chunked) = (self.sized, self.chunked);
-        *self = Scanner::default();
+        *self = Scanner { fields: self.fields, ..Scanner::default() };
         match sized.unwrap_or(0) {
             _ if chunked => self.state = CHUNK_SIZE,
             0 => return Place::End,

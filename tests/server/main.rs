@@ -9,7 +9,9 @@
 
 use std::time::Duration;
 
+mod cancel;
 mod keys;
+mod limits;
 mod program;
 mod strict;
 #[path = "../support/mod.rs"]

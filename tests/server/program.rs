@@ -242,6 +242,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
+    /// Everything up to the connection's end.
+    pub async fn rest(&mut self) -> Vec<u8> {
+        while self.more().await {}
+        std::mem::take(&mut self.buf)
+    }
+
     /// The next whole answer, framed as its head says; status 0 where none comes.
     pub async fn answer(&mut self) -> Answer {
         self.answer_to("POST").await
