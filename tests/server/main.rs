@@ -9,7 +9,10 @@
 
 use std::time::Duration;
 
+mod answers;
+mod beats;
 mod cancel;
+mod endpoints;
 mod keys;
 mod limits;
 mod program;

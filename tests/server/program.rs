@@ -213,26 +213,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         self.buf.is_empty() && !self.more().await
     }
 
-    /// A head; informational ones too. `None` where the connection ends before.
-    pub async fn head(&mut self) -> Option<Answer> {
-        let end = loop {
+    async fn head_bytes(&mut self) -> Option<Vec<u8>> {
+        loop {
             if let Some(end) = find(&self.buf, b"\r\n\r\n") {
-                break end + 4;
+                return Some(self.buf.drain(..end + 4).collect());
             }
             if !self.more().await {
                 return None;
             }
-        };
-        let head: Vec<u8> = self.buf.drain(..end).collect();
-        let head = String::from_utf8(head).unwrap();
-        let mut lines = head.split("\r\n");
-        let status = lines.next().unwrap().strip_prefix("HTTP/1.1 ").expect("HTTP/1.1");
-        let mut answer = Answer { status: status[..3].parse().unwrap(), ..Answer::default() };
-        for line in lines.filter(|line| !line.is_empty()) {
-            let (name, value) = line.split_once(':').unwrap();
-            answer.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
-        Some(answer)
+    }
+
+    /// A head; informational ones too. `None` where the connection ends before.
+    pub async fn head(&mut self) -> Option<Answer> {
+        self.head_bytes().await.map(parse_head)
+    }
+
+    /// The head that comes next, left where it is.
+    pub async fn peek_head(&mut self) -> Answer {
+        let head = self.head_bytes().await.expect("a head");
+        self.buf.splice(..0, head.iter().copied());
+        parse_head(head)
     }
 
     /// Reads until `needle` was in the body, which may be chunked.
@@ -293,6 +294,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             }
         }
     }
+}
+
+fn parse_head(head: Vec<u8>) -> Answer {
+    let head = String::from_utf8(head).unwrap();
+    let mut lines = head.split("\r\n");
+    let status = lines.next().unwrap().strip_prefix("HTTP/1.1 ").expect("HTTP/1.1");
+    let mut answer = Answer { status: status[..3].parse().unwrap(), ..Answer::default() };
+    for line in lines.filter(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(':').unwrap();
+        answer.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
+    answer
 }
 
 /// A request's bytes. A body makes it `application/json` with its length.
