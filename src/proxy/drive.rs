@@ -79,7 +79,7 @@ pub async fn drive(job: Job) {
         exchange,
         outlet: job.outlet.clone(),
         dialect: job.call.dialect,
-        early: early_head(&job.id),
+        early: early_head(&job.id, job.call.dialect),
         head_sent: false,
     };
     Driver {
@@ -406,7 +406,7 @@ impl Driver {
                 let mut out = Vec::new();
                 relay.held(held, &mut out);
                 relay.push(rest, &mut out);
-                head::for_stream(&mut headers);
+                head::for_stream(&mut headers, self.job.call.dialect.framing());
                 self.pace.head(Head { status, headers, whole: None });
                 self.forward(relay, out).await
             }
@@ -592,7 +592,8 @@ impl Driver {
 
     fn own_problem(&mut self, problem: &reply::Problem) {
         let mut headers = HeaderMap::new();
-        refusal::headers(problem, self.plan.retry_after(), &mut headers);
+        let pause = refusal::retry_after(&self.job.gateway, &self.plan, self.account.failures());
+        refusal::headers(problem, pause, &mut headers);
         self.own_headers(&mut headers, None);
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::BAD_GATEWAY);
         let body = Bytes::from(problem.body(self.job.call.dialect));
@@ -768,9 +769,6 @@ impl Pace {
             return;
         }
         self.head_sent = true;
-        if self.dialect.framing() == crate::wire::Framing::Ndjson && head.whole.is_none() {
-            head.headers.entry(http::header::CONTENT_TYPE).or_insert(head::NDJSON);
-        }
         self.outlet.head(head);
     }
 
@@ -794,9 +792,9 @@ fn text_of(body: &[u8]) -> String {
     json::readable(body.get(dialect::error_text(body)).unwrap_or_default())
 }
 
-fn early_head(id: &str) -> HeaderMap {
+fn early_head(id: &str, dialect: Dialect) -> HeaderMap {
     let mut headers = HeaderMap::new();
     head::own(&mut headers, id, None, "");
-    head::for_stream(&mut headers);
+    head::for_stream(&mut headers, dialect.framing());
     headers
 }

@@ -11,6 +11,7 @@ use crate::dialect::reply::Problem;
 use crate::dialect::request::Call;
 use crate::limits;
 use crate::route::{Passed, Plan};
+use crate::time::now;
 
 /// All candidates failed, or the request was stopped: one error that names each target and cause.
 #[must_use]
@@ -70,6 +71,18 @@ pub fn no_candidate(gateway: &Gateway, plan: &Plan, call: &Call) -> Problem {
         let _infallible = write!(message, "{separator} {} {}", gateway.name(*target), why.in_words());
     }
     Problem::new(status, code, message)
+}
+
+/// When to try again, where rate limits alone are in the way: as soon as the first of them ends.
+#[must_use]
+pub fn retry_after(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)]) -> Option<Duration> {
+    if failures.iter().any(|(_, failure)| failure.cause != Cause::RateLimited) {
+        return None;
+    }
+    let at = now();
+    let store = gateway.store.borrow();
+    let met = failures.iter().filter_map(|(target, _)| store.get(*target)?.cooldown_until);
+    met.map(|until| until.saturating_duration_since(at)).chain(plan.retry_after()).min()
 }
 
 /// A committed stream broke.

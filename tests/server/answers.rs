@@ -6,8 +6,8 @@ use edgeward::sim::script::parse;
 use edgeward::sim::server::{SimServer, refused_port};
 
 use crate::LIMIT;
-use crate::program::{CHAT, Program, ask, chat, target, target_at, token};
-use crate::support::{run, said};
+use crate::program::{CHAT, Program, ask, chat, run, target, target_at, token};
+use crate::said::said;
 
 async fn playing(script: &str) -> SimServer {
     SimServer::start(parse(script).unwrap()).await.unwrap()
@@ -285,7 +285,7 @@ fn unknown_fields_survive_byte_for_byte_and_doubled_ones_are_refused() {
             "include_usage = false\nmodels = { \"*\" = \"*\", x = \"y\" }",
         ))
         .await;
-        let body = "{ \"zz\" : [1.50, 1e400, \"\\ud83d\\ude00\"] ,\"model\":\"x\", \"messages\":[ {\"content\":\"\u{e9}\\/\",\"role\":\"user\"}],\"stream\":true , \"n\":null}";
+        let body = "{ \"zz\" : [1.50, 1E+30, \"\\ud83d\\ude00\"] ,\"model\":\"x\", \"messages\":[ {\"content\":\"\u{e9}\\/\",\"role\":\"user\"}],\"stream\":true , \"n\":null}";
         assert_eq!(ask(program.addr, "POST", CHAT, &[], body).await.status, 200);
         assert_eq!(
             String::from_utf8(server.requests().pop().unwrap().body).unwrap(),

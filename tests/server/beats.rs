@@ -8,11 +8,11 @@ use edgeward::sim::script::parse;
 use edgeward::sim::server::SimServer;
 
 use crate::LIMIT;
-use crate::program::{CHAT, Program, Wire, ask, chat, request, target, token};
-use crate::support::{run, said};
+use crate::program::{Answer, CHAT, Program, Wire, ask, chat, request, run, target, token};
+use crate::said::said;
 
 /// One request with a heartbeat before a silent target and then a healthy one, or a broken one.
-async fn beaten(path: &str, kind: &str, second: &str) -> (Wire, crate::support::Answer) {
+async fn beaten(path: &str, kind: &str, second: &str) -> (Wire, Answer) {
     let silent = SimServer::start(parse("HANG 60000").unwrap()).await.unwrap();
     let good = match second {
         "" => SimServer::start(healthy("b")).await.unwrap(),

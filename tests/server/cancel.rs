@@ -9,8 +9,7 @@ use serde_json::Value;
 use tokio::net::TcpSocket;
 
 use crate::LIMIT;
-use crate::program::{CHAT, Program, SOON, Wire, ask, chat, request, target, target_at, token};
-use crate::support::{find, run};
+use crate::program::{CHAT, Program, SOON, Wire, ask, chat, find, request, run, target, target_at, token};
 
 /// What the issue promises between a client's hangup and the upstream's; tests run beside others.
 const PROMPT: Duration = Duration::from_millis(500);

@@ -10,8 +10,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::LIMIT;
-use crate::program::{CHAT, Folder, Program, SOON, Wire, ask, chat, command, outcome, request, target};
-use crate::support::run;
+use crate::program::{CHAT, Folder, Program, SOON, Wire, ask, chat, command, outcome, request, run, target};
 
 fn json(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).expect("JSON")

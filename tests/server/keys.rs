@@ -5,8 +5,7 @@ use edgeward::sim::server::SimServer;
 use ring::digest::{SHA256, digest};
 
 use crate::LIMIT;
-use crate::program::{CHAT, Folder, Program, Wire, ask, chat, outcome, request, target};
-use crate::support::run;
+use crate::program::{CHAT, Folder, Program, Wire, ask, chat, outcome, request, run, target};
 
 fn sha256(key: &str) -> String {
     digest(&SHA256, key.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()

@@ -7,8 +7,7 @@ use edgeward::sim::script::parse;
 use edgeward::sim::server::SimServer;
 
 use crate::LIMIT;
-use crate::program::{CHAT, Program, SOON, Wire, ask, chat, request, target, token};
-use crate::support::run;
+use crate::program::{CHAT, Program, SOON, Wire, ask, chat, request, run, target, token};
 
 fn hit(limit: &str) -> String {
     format!("edgeward_limit_hits_total{{limit=\"{limit}\"}}")

@@ -16,9 +16,9 @@ mod endpoints;
 mod keys;
 mod limits;
 mod program;
+#[path = "../support/said.rs"]
+mod said;
 mod strict;
-#[path = "../support/mod.rs"]
-mod support;
 
 /// For one test.
 const LIMIT: Duration = Duration::from_secs(30);

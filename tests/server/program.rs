@@ -14,11 +14,48 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-
-use crate::support::{Answer, find};
+use tokio::task::LocalSet;
 
 /// For what must happen, and does within milliseconds on an idle machine.
 pub const SOON: Duration = Duration::from_secs(8);
+
+/// Runs `test` as the program itself runs: on one thread, with local tasks. Fails it after `limit`.
+pub fn run(limit: Duration, test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(LocalSet::new().run_until(async {
+        tokio::time::timeout(limit, test).await.expect("the test took too long");
+    }));
+}
+
+/// One answer, as it came.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// 0 where no head came.
+    pub status: u16,
+    /// Names in lower case, in order.
+    pub headers: Vec<(String, String)>,
+    /// Chunk framing removed.
+    pub body: Vec<u8>,
+    /// Whether the body's end was said: its last chunk, or its `Content-Length`.
+    pub clean: bool,
+}
+
+impl Answer {
+    /// The first header of this name, given in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// Where `needle` begins.
+pub fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
+    memchr::memmem::find(bytes, needle)
+}
 
 /// A folder of its own for one test's files; removed when dropped.
 pub struct Folder(pub PathBuf);

@@ -4,8 +4,7 @@ use edgeward::sim::model::healthy;
 use edgeward::sim::server::SimServer;
 
 use crate::LIMIT;
-use crate::program::{CHAT, Program, Wire, chat, request, target};
-use crate::support::run;
+use crate::program::{CHAT, Program, Wire, chat, request, run, target};
 
 /// A head that is a good request's but for `lines`.
 fn head(lines: &str) -> String {
