@@ -145,3 +145,43 @@ impl Drop for Registered {
         self.live.requests.borrow_mut().remove(&self.id);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_own_key_or_an_operator_cancels() {
+        let live = Rc::new(Live::default());
+        for (own, key, operator, wanted) in [
+            (Some(0), Some(0), false, Cancelled::Yes),
+            (Some(0), Some(1), false, Cancelled::Unknown),
+            (Some(0), None, false, Cancelled::Unknown),
+            (None, Some(1), false, Cancelled::Unknown),
+            (None, None, false, Cancelled::Yes),
+            (Some(0), Some(1), true, Cancelled::Yes),
+        ] {
+            let cancel = Rc::new(Cancel::default());
+            let registered = live.enter("id", &cancel, own);
+            assert_eq!(live.cancel("id", key, operator), wanted, "{own:?} {key:?} {operator}");
+            assert_eq!(cancel.cause.get().is_some(), wanted == Cancelled::Yes);
+            drop(registered);
+            assert_eq!(live.cancel("id", own, true), Cancelled::Unknown);
+        }
+    }
+
+    #[test]
+    fn a_driver_that_does_not_run_loses_its_connection_and_one_that_runs_does_not() {
+        let live = Rc::new(Live::default());
+        let (cancel, connection) = (Rc::new(Cancel::default()), Rc::new(Cancel::default()));
+        cancel.on_connection(&connection);
+        let _registered = live.enter("id", &cancel, None);
+        cancel.stop(Cause::Cancelled);
+        assert!(cancel.poll(&mut Context::from_waker(Waker::noop())).is_some());
+        live.cut_if_deaf("id", Cause::Cancelled);
+        assert_eq!(connection.cause.get(), None);
+        cancel.seen.set(false);
+        live.cut_if_deaf("id", Cause::Cancelled);
+        assert_eq!(connection.cause.get(), Some(Cause::Cancelled));
+    }
+}

@@ -324,7 +324,8 @@ impl Driver {
                 }
             }
             Verdict::Empty(emptiness) => self.keep_empty(*emptiness, Bytes::copy_from_slice(gate.held())),
-            Verdict::Commit | Verdict::Overflow => {}
+            Verdict::Overflow => self.limit_hit(Limit::GateBuffer),
+            Verdict::Commit => {}
         }
         if verdict == Verdict::Commit {
             self.attempt.stage = Stage::Committed(gate, rest);
@@ -350,21 +351,28 @@ impl Driver {
         mut reserved: Option<Reserved>,
         chunk: Option<Result<Bytes, Failure>>,
     ) -> Action {
-        let limits = &self.job.gateway.config.limits;
+        let gateway = Rc::clone(&self.job.gateway);
+        let limits = &gateway.config.limits;
         let verdict = match chunk {
             Some(Ok(chunk)) => {
                 body.extend_from_slice(&chunk);
                 if reserved.is_none() {
                     // For the whole of it at once: growing step by step, two answers could wait for each other.
-                    let room =
-                        self.job.gateway.answers.reserve(limits.answer_buffer, limits.queue_time).await;
-                    let Some(room) = room else { return self.failed(Failure::new(Cause::NoBuffer)) };
-                    reserved = Some(room);
+                    let room = gateway.answers.reserve(limits.answer_buffer, limits.queue_time);
+                    reserved = match self.pace.run(room).await {
+                        Ok(Some(room)) => Some(room),
+                        Ok(None) => {
+                            self.limit_hit(Limit::AnswerMemory);
+                            return self.failed(Failure::new(Cause::NoBuffer));
+                        }
+                        Err(action) => return action,
+                    };
                 }
                 if body.len() <= limits.answer_buffer {
                     self.attempt.stage = Stage::Answer(body, reserved);
                     return Action::Read;
                 }
+                self.limit_hit(Limit::AnswerBuffer);
                 let verdict = answer::judge_beginning(self.rules(), &body);
                 self.attempt.stage = Stage::Answer(body, reserved);
                 return self.judged_answer(&verdict);
@@ -566,6 +574,10 @@ impl Driver {
     /// Every candidate failed, or the request was stopped before it had an answer.
     async fn refuse(mut self, cause: Cause) {
         self.next_attempt(0);
+        let request_time = self.job.gateway.config.limits.request_time;
+        if cause == Cause::TimeoutTotal && now() >= self.job.began + request_time {
+            self.limit_hit(Limit::RequestTime);
+        }
         let problem = refusal::all_failed(&self.job.gateway, &self.plan, self.account.failures(), cause);
         let outcome = match cause {
             Cause::Cancelled => Outcome::Cancelled,
@@ -609,8 +621,7 @@ impl Driver {
                 true
             }
             Ok(None) => {
-                self.job.gateway.metrics.limit(Limit::GatedStreams);
-                events::limit_hit(Limit::GatedStreams, Some(&self.job.id));
+                self.limit_hit(Limit::GatedStreams);
                 self.account.status(503);
                 self.account.end(Outcome::Unavailable, None);
                 self.own_problem(&refusal::no_gate_buffer(&self.job.gateway));
@@ -622,6 +633,11 @@ impl Driver {
                 false
             }
         }
+    }
+
+    fn limit_hit(&self, limit: Limit) {
+        self.job.gateway.metrics.limit(limit);
+        events::limit_hit(limit, Some(&self.job.id));
     }
 
     fn take_buffer(&mut self) -> Option<Buffer> {

@@ -212,3 +212,44 @@ pub fn poll_caught(drive: &mut Drive, cx: &mut Context<'_>) -> Poll<()> {
     let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drive.as_mut().poll(cx)));
     polled.unwrap_or(Poll::Ready(()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(body: &mut ClientBody) -> Poll<Option<Result<Bytes, ()>>> {
+        let cx = &mut Context::from_waker(Waker::noop());
+        Pin::new(body)
+            .poll_frame(cx)
+            .map(|frame| frame.map(|frame| frame.map(|f| f.into_data().unwrap_or_default()).map_err(|_| ())))
+    }
+
+    #[test]
+    fn a_driver_that_panics_ends_its_stream_as_a_broken_one() {
+        let outlet = Outlet::new(Rc::default());
+        let inside = outlet.clone();
+        let drive: Drive = Box::pin(async move {
+            inside.bytes(Bytes::from_static(b"a"));
+            inside.taken().await;
+            panic!("a bug");
+        });
+        let mut body = ClientBody::Driven { drive: Some(drive), outlet };
+        assert_eq!(frame(&mut body), Poll::Ready(Some(Ok(Bytes::from_static(b"a")))));
+        assert_eq!(frame(&mut body), Poll::Ready(Some(Err(()))));
+        assert!(matches!(body, ClientBody::Driven { drive: None, .. }), "what it held is let go");
+    }
+
+    #[test]
+    fn only_a_said_end_is_a_clean_one() {
+        for (said, wanted) in [(Some(true), None), (Some(false), Some(Err(()))), (None, Some(Err(())))] {
+            let outlet = Outlet::new(Rc::default());
+            match said {
+                Some(true) => outlet.end_clean(),
+                Some(false) => outlet.end_broken(),
+                None => {}
+            }
+            let mut body = ClientBody::Driven { drive: None, outlet };
+            assert_eq!(frame(&mut body), Poll::Ready(wanted));
+        }
+    }
+}

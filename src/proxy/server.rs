@@ -16,6 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::account::Account;
 use super::auth::{self, Client};
 use super::cancel::Cancel;
 use super::downstream::{Downstream, Requests, Turn};
@@ -27,7 +28,7 @@ use super::{body, cors, head, models, operator, pass, refusal};
 use crate::cause::Cause;
 use crate::dialect::reply::Problem;
 use crate::dialect::{Dialect, request};
-use crate::observe::{Limit, events};
+use crate::observe::{Limit, Outcome, events};
 use crate::time::now;
 
 /// What is known about one client connection.
@@ -52,7 +53,6 @@ pub async fn serve(
     peer: Option<SocketAddr>,
     admin: bool,
 ) {
-    let _counted = Counted::new(Rc::clone(&gateway));
     let flushes = Rc::new(Flushes::default());
     let requests = Rc::new(Requests::default());
     let stop = Rc::new(Cancel::default());
@@ -106,8 +106,12 @@ pub async fn serve(
         }
         Ok(()) | Err(_) => return,
     };
-    gateway.metrics.limit(hit);
-    events::limit_hit(hit, None);
+    limit_hit(&gateway, hit, None);
+}
+
+fn limit_hit(gateway: &Gateway, limit: Limit, id: Option<&str>) {
+    gateway.metrics.limit(limit);
+    events::limit_hit(limit, id);
 }
 
 /// A response's body, and with its end the turn of the connection's next request.
@@ -178,7 +182,11 @@ async fn route(
     let client = if connection.admin {
         Client { operator: true, ..Client::default() }
     } else {
-        auth::client(&gateway.config, request.headers(), connection.peer)?
+        let known = auth::client(&gateway.config, request.headers(), connection.peer);
+        if let (Err(problem), Some(dialect)) = (&known, found.dialect()) {
+            refused(gateway, &id, None, dialect, began, problem);
+        }
+        known?
     };
     match found {
         Endpoint::Root => Ok(text(StatusCode::OK, "edgeward is running\n")),
@@ -188,7 +196,7 @@ async fn route(
         Endpoint::Models => Ok(models::list(gateway).await),
         Endpoint::Model(id) => models::one(gateway, id).await,
         Endpoint::Answer(dialect) => {
-            let job = read(connection, request, client, id, began, dialect).await?;
+            let job = job(connection, request, client, id, began, dialect).await?;
             Ok(driven(job).await)
         }
         Endpoint::OllamaWrite if !gateway.config.ollama_writes => Err(Problem::new(
@@ -199,13 +207,42 @@ async fn route(
             ),
         )),
         Endpoint::OllamaRead | Endpoint::OllamaWrite => {
-            let job = read(connection, request, client, id, began, Dialect::OllamaChat).await?;
+            let job = job(connection, request, client, id, began, Dialect::OllamaChat).await?;
             Ok(passed(job).await)
         }
         Endpoint::Health | Endpoint::Ready | Endpoint::WrongMethod(_) | Endpoint::Unknown => {
             Err(unknown(&path))
         }
     }
+}
+
+/// Makes a request's job, or accounts for its refusal.
+async fn job(
+    connection: &Rc<Connection>,
+    request: Request<Incoming>,
+    client: Client,
+    id: String,
+    began: Instant,
+    dialect: Dialect,
+) -> Result<Job, Problem> {
+    let name = client.name.clone();
+    let read = read(connection, request, client, id.clone(), began, dialect).await;
+    read.inspect_err(|problem| refused(&connection.gateway, &id, name, dialect, began, problem))
+}
+
+/// A request that came to no attempt has its line in the log as well.
+fn refused(
+    gateway: &Rc<Gateway>,
+    id: &str,
+    client: Option<String>,
+    dialect: Dialect,
+    began: Instant,
+    problem: &Problem,
+) {
+    let call = request::Call::bare(dialect, "");
+    let mut account = Account::new(Rc::clone(gateway), id, client, &call, began);
+    account.status(problem.status);
+    account.end(if problem.status == 503 { Outcome::Unavailable } else { Outcome::Refused }, None);
 }
 
 /// Reads and decodes a request's body.
@@ -228,15 +265,16 @@ async fn read(
     }
     let held = body::read(incoming, &gateway.config.limits, &gateway.bodies).await.map_err(|fault| {
         if let Some(limit) = fault.limit {
-            gateway.metrics.limit(limit);
-            events::limit_hit(limit, Some(&id));
+            limit_hit(gateway, limit, Some(&id));
         }
         fault.problem
     })?;
     let call = if has_body {
-        request::decode(dialect, &held.bytes).map_err(|bad| Problem {
-            param: bad.param,
-            ..Problem::new(400, "invalid_request", bad.message)
+        request::decode(dialect, &held.bytes).map_err(|bad| {
+            if bad.too_deep {
+                limit_hit(gateway, Limit::JsonDepth, Some(&id));
+            }
+            Problem { param: bad.param, ..Problem::new(400, "invalid_request", bad.message) }
         })?
     } else {
         request::Call::bare(dialect, "")
@@ -382,20 +420,4 @@ pub(super) fn json(bytes: Vec<u8>) -> Answer {
     let mut response = Response::new(ClientBody::whole(bytes));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
-}
-
-struct Counted(Rc<Gateway>);
-
-impl Counted {
-    fn new(gateway: Rc<Gateway>) -> Self {
-        gateway.connections.set(gateway.connections.get() + 1);
-        Counted(gateway)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.connections.set(self.0.connections.get().saturating_sub(1));
-        self.0.connection_closed.notify_one();
-    }
 }
