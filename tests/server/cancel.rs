@@ -40,8 +40,13 @@ async fn the_id(program: &Program, wire: &mut Wire, committed: bool) -> Option<S
 #[test]
 fn a_clients_hangup_in_each_phase_ends_the_attempt_and_counts_against_nobody() {
     run(LIMIT, async {
-        for (phase, script) in phases() {
+        for (phase, streamed) in phases() {
             for stream in [true, false] {
+                let script = match phase {
+                    _ if stream => streamed.clone(),
+                    "before the head" => "HANG 60000".to_owned(),
+                    _ => "HEAD 200 application/json\nC {\"choices\"\nHANG 60000".to_owned(),
+                };
                 let server = SimServer::start(parse(&script).unwrap()).await.unwrap();
                 let program = Program::start(&target("a", "openai", &server, "")).await;
                 let mut wire = Wire::connect(program.addr).await;

@@ -7,7 +7,7 @@ use edgeward::sim::script::parse;
 use edgeward::sim::server::SimServer;
 
 use crate::LIMIT;
-use crate::program::{CHAT, Program, SOON, Wire, ask, chat, request, run, target, token};
+use crate::program::{CHAT, Folder, Program, SOON, Wire, ask, chat, request, run, target, token};
 
 fn hit(limit: &str) -> String {
     format!("edgeward_limit_hits_total{{limit=\"{limit}\"}}")
@@ -265,5 +265,60 @@ fn a_request_whose_turn_has_not_come_hides_no_hangup() {
         drop(wire);
         tokio::time::timeout(SOON, server.aborted(1)).await.expect("the hangup is seen");
         assert_eq!(server.counts().requests, 1);
+    });
+}
+
+#[test]
+fn every_other_bound_that_is_met_is_counted_by_its_name() {
+    run(LIMIT, async {
+        let server = SimServer::start(healthy("a")).await.unwrap();
+        let other = SimServer::start(healthy("b")).await.unwrap();
+        let config = format!(
+            "[limits]\ngate_buffer = \"4KiB\"\nanswer_buffer = \"16KiB\"\nrequest_time = \"500ms\"\n{}{}",
+            target("a", "openai", &server, ""),
+            target("b", "openai", &other, "")
+        );
+        let program = Program::start(&config).await;
+        let deep = format!("{{\"a\":{}{}}}", "[".repeat(200), "]".repeat(200));
+        assert_eq!(ask(program.addr, "POST", CHAT, &[], &deep).await.status, 400);
+        assert_eq!(program.metric(&hit("json_depth")).await, 1.0);
+        let frame = format!("SSE\nC data: {{\"x\":\"{}\nHANG 60000", "y".repeat(6000));
+        server.set(parse(&frame).unwrap());
+        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+        assert_eq!(answer.header("x-edgeward-attempts"), Some("a:overflow,b:committed"));
+        assert_eq!(program.metric(&hit("gate_buffer")).await, 1.0);
+        let long = "x".repeat(20_000);
+        let whole = format!(
+            r#"REPLY 200 application/json | {{"choices":[{{"message":{{"content":"{long}"}},"finish_reason":"stop"}}]}}"#
+        );
+        server.set(parse(&whole).unwrap());
+        assert_eq!(
+            ask(program.addr, "POST", CHAT, &[], &chat(false)).await.header("x-edgeward-target"),
+            Some("a")
+        );
+        assert_eq!(program.metric(&hit("answer_buffer")).await, 1.0);
+        server.set(parse("HANG 60000").unwrap());
+        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+        assert_eq!(answer.status, 504, "{}", answer.text());
+        assert_eq!(program.metric(&hit("request_time")).await, 1.0);
+    });
+}
+
+#[test]
+fn a_request_that_came_to_no_attempt_has_its_line_too() {
+    run(LIMIT, async {
+        let config = "[limits]\nmax_body = \"1KiB\"\n[[key]]\nname = \"k\"\nenv = \"K\"\n";
+        let key = "a-key-of-some-length-0123";
+        let program = Program::start_in(Folder::new(), config, &[("K", key)]).await;
+        let keyed = [("X-Api-Key", key)];
+        let long = chat(true) + &" ".repeat(2000);
+        for (headers, body, status) in
+            [(&[][..], chat(true), 401), (&keyed, "{".to_owned(), 400), (&keyed, long, 413)]
+        {
+            let answer = ask(program.addr, "POST", CHAT, headers, &body).await;
+            assert_eq!(answer.status, status);
+            let id = answer.header("x-edgeward-request-id").unwrap();
+            program.logged(&["request_done", id, &format!("status={status}")]).await;
+        }
     });
 }

@@ -149,6 +149,19 @@ impl Program {
         self.log.borrow().clone()
     }
 
+    /// Waits until it has printed a line with all of `parts`.
+    pub async fn logged(&self, parts: &[&str]) {
+        let there = || self.log().lines().any(|line| parts.iter().all(|part| line.contains(part)));
+        let printed = async {
+            while !there() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        if tokio::time::timeout(SOON, printed).await.is_err() {
+            panic!("no line with {parts:?}:\n{}", self.log());
+        }
+    }
+
     pub fn terminate(&self) {
         let pid = self.child.borrow().id().unwrap().to_string();
         assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
