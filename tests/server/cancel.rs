@@ -204,13 +204,16 @@ fn sigterm_lets_streams_finish_in_the_time_that_they_have() {
         let mut idle = Wire::connect(program.addr).await;
         idle.write(request("GET", "/edgeward/health", &[], "")).await;
         assert_eq!(idle.answer().await.status, 200);
+        // As browsers do, in case they need it.
+        let mut unused = Wire::connect(program.addr).await;
+        program.until_metric("edgeward_connections", 3.0).await;
         let mut wire = Wire::connect(program.addr).await;
         wire.write(request("POST", CHAT, &[], &chat(true))).await;
         let head = wire.head().await.unwrap();
         assert_eq!(head.status, 200);
         wire.until("[a]").await;
         program.terminate();
-        assert!(idle.ends().await, "idle connections are closed");
+        assert!(idle.ends().await && unused.ends().await, "idle connections are closed");
         let refused = tokio::net::TcpStream::connect(program.addr).await;
         assert!(refused.is_err(), "no new connections");
         let rest = wire.rest().await;

@@ -104,8 +104,11 @@ fn a_pull_whose_client_goes_away_is_given_up() {
     run(LIMIT, async {
         let server =
             SimServer::start(parse("ND\nL {\"status\":\"pulling\"}\nHANG 60000").unwrap()).await.unwrap();
-        let program =
-            Program::start(&format!("ollama_writes = true\n{}", target("a", "ollama", &server, ""))).await;
+        let program = Program::start(&format!(
+            "ollama_writes = true\n[limits]\ndrain = \"100ms\"\n{}",
+            target("a", "ollama", &server, "")
+        ))
+        .await;
         let mut wire = Wire::connect(program.addr).await;
         wire.write(request("POST", "/api/pull", &[], r#"{"model":"m"}"#)).await;
         wire.until("pulling").await;
@@ -129,7 +132,6 @@ fn a_pull_whose_client_goes_away_is_given_up() {
         let mut wire = Wire::connect(program.addr).await;
         wire.write(request("POST", "/api/show", &[], r#"{"model":"m"}"#)).await;
         server.requested(3).await;
-        program.terminate();
         program.terminate();
         assert_eq!(wire.answer().await.status, 503);
         assert_eq!(program.exit_code().await, Some(0));

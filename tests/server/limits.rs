@@ -53,6 +53,21 @@ fn one_connection_carries_many_requests_in_order() {
 }
 
 #[test]
+fn a_large_request_sent_ahead_of_its_turn_comes_whole() {
+    run(LIMIT, async {
+        let slow = healthy("a").paced(2, Duration::from_millis(150), Duration::ZERO);
+        let server = SimServer::start(slow).await.unwrap();
+        let program = Program::start(&target("a", "openai", &server, "")).await;
+        let body = big(1 << 20);
+        let mut wire = Wire::connect(program.addr).await;
+        let all = request("POST", CHAT, &[], &chat(true)) + &request("POST", CHAT, &[], &body);
+        wire.write(all).await;
+        assert_eq!((wire.answer().await.status, wire.answer().await.status), (200, 200));
+        assert!(server.requests()[1].body == body.as_bytes());
+    });
+}
+
+#[test]
 fn a_photo_album_passes_byte_for_byte() {
     run(LIMIT, async {
         let server = SimServer::start(healthy("a")).await.unwrap();
