@@ -35,6 +35,8 @@ struct Inner {
     head: RefCell<Option<Head>>,
     queue: RefCell<VecDeque<Bytes>>,
     end: Cell<Option<End>>,
+    /// The connection's flushes when hyper last took bytes.
+    taken_at: Cell<u64>,
 }
 
 /// The driver's side.
@@ -97,9 +99,9 @@ impl Outlet {
     /// Resolves when everything queued is written to the socket.
     pub async fn written(&self) {
         self.taken().await;
-        let mark = self.flushes.count.get();
+        // Not from now on: hyper may have flushed between taking the bytes and asking for more.
         std::future::poll_fn(|cx| {
-            if self.flushes.count.get() != mark {
+            if self.flushes.count.get() != self.inner.taken_at.get() {
                 return Poll::Ready(());
             }
             *self.flushes.waker.borrow_mut() = Some(cx.waker().clone());
@@ -185,7 +187,11 @@ fn poll_driven(
     outlet: &Outlet,
     cx: &mut Context<'_>,
 ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-    let queued = || outlet.inner.queue.borrow_mut().pop_front();
+    let queued = || {
+        let bytes = outlet.inner.queue.borrow_mut().pop_front()?;
+        outlet.inner.taken_at.set(outlet.flushes.count.get());
+        Some(bytes)
+    };
     if let Some(bytes) = queued() {
         return Poll::Ready(Some(Ok(Frame::data(bytes))));
     }
@@ -237,6 +243,29 @@ mod tests {
         assert_eq!(frame(&mut body), Poll::Ready(Some(Ok(Bytes::from_static(b"a")))));
         assert_eq!(frame(&mut body), Poll::Ready(Some(Err(()))));
         assert!(matches!(body, ClientBody::Driven { drive: None, .. }), "what it held is let go");
+    }
+
+    #[test]
+    fn bytes_are_written_once_a_flush_followed_their_taking() {
+        for flush_before_asking in [true, false] {
+            let flushes = Rc::new(Flushes::default());
+            let outlet = Outlet::new(Rc::clone(&flushes));
+            let inside = outlet.clone();
+            let drive: Drive = Box::pin(async move {
+                inside.bytes(Bytes::from_static(b"a"));
+                inside.written().await;
+                inside.end_clean();
+            });
+            let mut body = ClientBody::Driven { drive: Some(drive), outlet };
+            assert_eq!(frame(&mut body), Poll::Ready(Some(Ok(Bytes::from_static(b"a")))));
+            if flush_before_asking {
+                flushes.flushed();
+            } else {
+                assert_eq!(frame(&mut body), Poll::Pending);
+                flushes.flushed();
+            }
+            assert_eq!(frame(&mut body), Poll::Ready(None), "{flush_before_asking}");
+        }
     }
 
     #[test]
