@@ -58,6 +58,10 @@ pub const FINISH_GRACE: Duration = Duration::from_secs(2);
 pub const DONE_GRACE: Duration = Duration::from_millis(250);
 /// Reported prompt progress may extend the first-token deadline up to this many times its length.
 pub const PROGRESS_EXTENSION_MAX: u32 = 6;
+/// A connection that is closed over a request not read to its end is read from for this long still.
+pub const LINGER: Duration = Duration::from_secs(2);
+/// What a client may send ahead of its turn and is still watched for its end, in bytes.
+pub const PIPELINED_BYTES: usize = 16 * KIB;
 /// Retry-After on our own 503, in seconds.
 pub const RETRY_AFTER_SECS: u64 = 5;
 /// A 429's Retry-After is believed up to this.
@@ -75,6 +79,8 @@ pub const ERROR_BODY_BYTES: usize = 16 * KIB;
 pub const ERROR_BODY_TIME: Duration = Duration::from_secs(1);
 /// How long a broken stream's error may take to reach its client before the connection is closed over it.
 pub const LAST_WORDS: Duration = Duration::from_secs(5);
+/// A cancelled request whose client takes no bytes in this time loses its connection: its target must be free.
+pub const DEAF: Duration = Duration::from_millis(250);
 /// Of an error's text, labels first, this much is searched for what it means, in bytes. The longest
 /// text known that ends with its point is Ollama's, with a runner's last line of stderr.
 pub const NEEDLE_TEXT_BYTES: usize = 2 * KIB;

@@ -64,15 +64,17 @@ pub struct BadRequest {
     pub message: String,
     /// The field at fault, if it is one.
     pub param: Option<&'static str>,
+    /// It met [`limits::JSON_DEPTH_MAX`].
+    pub too_deep: bool,
 }
 
 impl BadRequest {
     fn new(message: impl Into<String>) -> Self {
-        BadRequest { message: message.into(), param: None }
+        BadRequest { message: message.into(), param: None, too_deep: false }
     }
 
     fn field(param: &'static str, message: impl Into<String>) -> Self {
-        BadRequest { message: message.into(), param: Some(param) }
+        BadRequest { message: message.into(), param: Some(param), too_deep: false }
     }
 }
 
@@ -103,7 +105,8 @@ pub type Edit = (Range<usize>, Vec<u8>);
 /// that names it.
 pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Call, BadRequest> {
     let profile = json::profile(body).map_err(|_| {
-        BadRequest::new(format!("the body is nested deeper than {} levels", limits::JSON_DEPTH_MAX))
+        let what = format!("the body is nested deeper than {} levels", limits::JSON_DEPTH_MAX);
+        BadRequest { too_deep: true, ..BadRequest::new(what) }
     })?;
     let mut reader = Reader { body, seen: HashSet::new(), call: Draft::default(), fault: None };
     let mut de = serde_json::Deserializer::from_slice(body);

@@ -84,6 +84,19 @@ impl Account {
         self.gateway.store.borrow_mut().committed(target, at);
     }
 
+    /// The attempt at `target` has an answer that is passed on as it comes: no first token is measured.
+    pub fn passed(&mut self, target: usize) {
+        let at = now();
+        self.committed = Some((target, at - self.began));
+        self.gateway.store.borrow_mut().committed(target, at);
+    }
+
+    /// Whose answer the client is getting.
+    #[must_use]
+    pub fn committed_to(&self) -> Option<usize> {
+        self.committed.map(|(target, _)| target)
+    }
+
     /// Whether an attempt committed.
     #[must_use]
     pub fn has_committed(&self) -> bool {

@@ -99,3 +99,52 @@ fn is_known_host(config: &Config, host: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     name.parse::<std::net::Ipv4Addr>().is_ok() || name == "localhost" || config.hosts.contains(&name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn config(text: &str) -> Config {
+        let env = |name: &str| (name == "K1" || name == "K2").then(|| format!("{name}-0123456789abcdef"));
+        crate::config::parse(text, std::path::Path::new("test"), &env).expect(text).config
+    }
+
+    fn keyed(key: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-api-key", HeaderValue::from_str(key).unwrap());
+        headers
+    }
+
+    const KEYS: &str =
+        "[[key]]\nname = \"one\"\nenv = \"K1\"\n[[key]]\nname = \"two\"\nenv = \"K2\"\noperator = true\n";
+
+    #[test]
+    fn operators_are_on_the_box_or_have_an_operators_key() {
+        let config = config(KEYS);
+        let operator = |peer: &str, key: &str| {
+            client(&config, &keyed(key), Some(peer.parse().unwrap())).unwrap().operator
+        };
+        for (peer, key, wanted) in [
+            ("192.168.1.5:1", "K1-0123456789abcdef", false),
+            ("192.168.1.5:1", "K2-0123456789abcdef", true),
+            ("[fe80::1]:1", "K1-0123456789abcdef", false),
+            ("[::ffff:192.168.1.5]:1", "K1-0123456789abcdef", false),
+            ("127.0.0.1:1", "K1-0123456789abcdef", true),
+            ("[::1]:1", "K1-0123456789abcdef", true),
+            ("[::ffff:127.0.0.1]:1", "K1-0123456789abcdef", true),
+        ] {
+            assert_eq!(operator(peer, key), wanted, "{peer} {key}");
+        }
+        assert_eq!(client(&config, &keyed("x"), None).unwrap_err().status, 401);
+    }
+
+    #[test]
+    fn anonymous_peers_on_the_network_are_no_operators() {
+        let config = config("listen = [\"0.0.0.0:1\"]\nallow_anonymous = true\n");
+        let peer = Some("10.0.0.9:1".parse().unwrap());
+        assert_eq!(client(&config, &HeaderMap::new(), peer), Ok(Client::default()));
+        // A key that nobody configured is no reason to turn a client away that needs none: SDKs insist on one.
+        assert_eq!(client(&config, &keyed("sk-anything"), peer), Ok(Client::default()));
+    }
+}

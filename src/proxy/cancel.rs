@@ -11,6 +11,8 @@ use crate::cause::Cause;
 #[derive(Debug, Default)]
 pub struct Cancel {
     cause: Cell<Option<Cause>>,
+    /// Its driver has seen the stop, and let go of its target by that.
+    seen: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     /// Stops the whole client connection, for a client that takes no bytes and so cannot be told.
     connection: RefCell<Option<Rc<Cancel>>>,
@@ -30,6 +32,7 @@ impl Cancel {
     /// Whether a stop was asked for; else the task is woken when it is.
     pub fn poll(&self, cx: &mut Context<'_>) -> Option<Cause> {
         if let Some(cause) = self.cause.get() {
+            self.seen.set(true);
             return Some(cause);
         }
         let mut slot = self.waker.borrow_mut();
@@ -99,6 +102,15 @@ impl Live {
         entries.iter().for_each(|entry| entry.cancel.stop(cause));
     }
 
+    /// Stops the connection of a request whose driver has not seen its stop: its client takes no bytes, and
+    /// drivers run when their connection wants more.
+    pub fn cut_if_deaf(&self, id: &str, cause: Cause) {
+        let entry = self.requests.borrow().get(id).cloned();
+        if let Some(entry) = entry.filter(|entry| !entry.cancel.seen.get()) {
+            entry.cancel.stop_connection(cause);
+        }
+    }
+
     /// Stops the connections of one request, or of all that are left.
     pub fn stop_connections(&self, id: Option<&str>, cause: Cause) {
         let entries: Vec<_> = match id {
@@ -131,5 +143,45 @@ pub struct Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.live.requests.borrow_mut().remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_own_key_or_an_operator_cancels() {
+        let live = Rc::new(Live::default());
+        for (own, key, operator, wanted) in [
+            (Some(0), Some(0), false, Cancelled::Yes),
+            (Some(0), Some(1), false, Cancelled::Unknown),
+            (Some(0), None, false, Cancelled::Unknown),
+            (None, Some(1), false, Cancelled::Unknown),
+            (None, None, false, Cancelled::Yes),
+            (Some(0), Some(1), true, Cancelled::Yes),
+        ] {
+            let cancel = Rc::new(Cancel::default());
+            let registered = live.enter("id", &cancel, own);
+            assert_eq!(live.cancel("id", key, operator), wanted, "{own:?} {key:?} {operator}");
+            assert_eq!(cancel.cause.get().is_some(), wanted == Cancelled::Yes);
+            drop(registered);
+            assert_eq!(live.cancel("id", own, true), Cancelled::Unknown);
+        }
+    }
+
+    #[test]
+    fn a_driver_that_does_not_run_loses_its_connection_and_one_that_runs_does_not() {
+        let live = Rc::new(Live::default());
+        let (cancel, connection) = (Rc::new(Cancel::default()), Rc::new(Cancel::default()));
+        cancel.on_connection(&connection);
+        let _registered = live.enter("id", &cancel, None);
+        cancel.stop(Cause::Cancelled);
+        assert!(cancel.poll(&mut Context::from_waker(Waker::noop())).is_some());
+        live.cut_if_deaf("id", Cause::Cancelled);
+        assert_eq!(connection.cause.get(), None);
+        cancel.seen.set(false);
+        live.cut_if_deaf("id", Cause::Cancelled);
+        assert_eq!(connection.cause.get(), Some(Cause::Cancelled));
     }
 }

@@ -1,31 +1,124 @@
-//! A client's connection as hyper sees it: with a bound on how long it may take no bytes, a count of its
-//! flushes, and a way to be cut.
+//! A client's connection as hyper sees it: one request at a time, framed beyond doubt; with a bound on how long
+//! the client may take no bytes, and a count of its flushes.
+//!
+//! The bytes of a next request stay here until the one before is answered. That keeps hyper reading, so that a
+//! client which goes away is noticed even when it had sent more.
 
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use super::outlet::Flushes;
+use crate::limits::{LINGER, PIPELINED_BYTES};
+use crate::wire::head::{Place, Scanner, Violation};
+
+/// What a connection's socket and its requests' answers tell each other.
+#[derive(Debug, Default)]
+pub struct Requests {
+    /// Requests that were read to their end.
+    read: Cell<u64>,
+    /// Requests whose answer is over.
+    answered: Cell<u64>,
+    bad_head: Cell<Option<Violation>>,
+    stalled: Cell<bool>,
+    fields: Cell<u32>,
+    reader: RefCell<Option<Waker>>,
+}
+
+impl Requests {
+    /// The framing fault of the request that was read last, if it has one. It is the connection's last.
+    #[must_use]
+    pub fn bad_head(&self) -> Option<Violation> {
+        self.bad_head.get()
+    }
+
+    /// Whether the client took no bytes for too long.
+    #[must_use]
+    pub fn stalled(&self) -> bool {
+        self.stalled.get()
+    }
+
+    /// Header fields of the head that was being read when reading stopped.
+    #[must_use]
+    pub fn fields(&self) -> u32 {
+        self.fields.get()
+    }
+
+    /// Whether a request is whole and not answered yet; the reader is woken when it is.
+    fn answering(&self, cx: &Context<'_>) -> bool {
+        if self.read.get() <= self.answered.get() {
+            return false;
+        }
+        *self.reader.borrow_mut() = Some(cx.waker().clone());
+        true
+    }
+}
+
+/// One request's answer, to be dropped with it.
+#[derive(Debug)]
+pub struct Turn(Rc<Requests>);
+
+impl Turn {
+    /// The answer to the next request of this connection.
+    #[must_use]
+    pub fn new(requests: Rc<Requests>) -> Self {
+        Turn(requests)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.answered.set(self.0.answered.get() + 1);
+        if let Some(reader) = self.0.reader.borrow_mut().take() {
+            reader.wake();
+        }
+    }
+}
 
 /// A socket, plain or TLS, with its bounds.
 pub struct Downstream<S> {
     socket: S,
     flushes: Rc<Flushes>,
+    requests: Rc<Requests>,
+    scanner: Scanner,
+    bad_body: Option<Violation>,
+    /// Bytes of requests whose turn has not come.
+    ahead: Vec<u8>,
     write_time: Duration,
     /// Set while a write waits for the client.
     stalled: Option<Pin<Box<Sleep>>>,
+    closing: Closing,
+}
+
+/// The end of a connection: what the client still sends is read and dropped for a while. A socket closed with
+/// bytes unread is reset, and takes the answer with it that the client has not read yet.
+enum Closing {
+    Open,
+    Lingering(Pin<Box<Sleep>>),
+    Over,
 }
 
 impl<S> Downstream<S> {
     /// Wraps a socket. A write that waits longer than `write_time` fails.
-    pub fn new(socket: S, flushes: Rc<Flushes>, write_time: Duration) -> Self {
-        Downstream { socket, flushes, write_time, stalled: None }
+    pub fn new(socket: S, flushes: Rc<Flushes>, requests: Rc<Requests>, write_time: Duration) -> Self {
+        Downstream {
+            socket,
+            flushes,
+            requests,
+            scanner: Scanner::default(),
+            bad_body: None,
+            ahead: Vec::new(),
+            write_time,
+            stalled: None,
+            closing: Closing::Open,
+        }
     }
 
     fn waited<T>(&mut self, polled: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -36,6 +129,7 @@ impl<S> Downstream<S> {
         let write_time = self.write_time;
         let sleep = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(write_time)));
         ready!(sleep.as_mut().poll(cx));
+        self.requests.stalled.set(true);
         Poll::Ready(Err(io::Error::new(
             io::ErrorKind::TimedOut,
             "the client takes no bytes (limits.write_time)",
@@ -43,13 +137,89 @@ impl<S> Downstream<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Downstream<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().socket).poll_read(cx, buf)
+impl<S: AsyncRead + Unpin> Downstream<S> {
+    /// While a request is being answered: whether the client is still there. What it sends is kept, up to a
+    /// bound; past that its end is seen when it is written to.
+    fn look_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut piece = [0; 2048];
+        while self.ahead.len() < PIPELINED_BYTES {
+            let mut buf = ReadBuf::new(&mut piece);
+            ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buf))?;
+            if buf.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            self.ahead.extend_from_slice(buf.filled());
+        }
+        Poll::Pending
+    }
+
+    /// Follows what was read into `buf` from `start` on; keeps back what is not this request's.
+    fn follow(&mut self, buf: &mut ReadBuf<'_>, start: usize) -> io::Result<()> {
+        let read = buf.filled().get(start..).unwrap_or_default();
+        let (taken, place) = self.scanner.push(read);
+        if let Some(rest) = read.get(taken..).filter(|rest| !rest.is_empty()) {
+            self.ahead.splice(..0, rest.iter().copied());
+            buf.set_filled(start + taken);
+        }
+        self.requests.fields.set(self.scanner.fields());
+        match place {
+            Place::Inside => {}
+            Place::End => self.requests.read.set(self.requests.read.get() + 1),
+            Place::BadHead(why) => self.requests.bad_head.set(Some(why)),
+            Place::BadBody(why) => self.bad_body = Some(why),
+        }
+        // Zero bytes would read as the connection's end.
+        if taken == 0 { Err(bad_body(self.bad_body)) } else { Ok(()) }
+    }
+
+    fn linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut piece = [0; 4096];
+        let Closing::Lingering(sleep) = &mut self.closing else { return Poll::Ready(Ok(())) };
+        while sleep.as_mut().poll(cx).is_pending() {
+            let mut buf = ReadBuf::new(&mut piece);
+            let read = ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buf));
+            if read.is_err() || buf.filled().is_empty() {
+                break;
+            }
+        }
+        self.closing = Closing::Over;
+        Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Downstream<S> {
+fn bad_body(why: Option<Violation>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.unwrap_or("the request is not framed as HTTP"))
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Downstream<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.bad_body.is_some() {
+            return Poll::Ready(Err(bad_body(this.bad_body)));
+        }
+        if this.requests.bad_head().is_some() {
+            // Its 400 is on its way, and closes the connection.
+            return Poll::Pending;
+        }
+        if this.requests.answering(cx) {
+            return this.look_ahead(cx);
+        }
+        let start = buf.filled().len();
+        if this.ahead.is_empty() {
+            ready!(Pin::new(&mut this.socket).poll_read(cx, buf))?;
+            if buf.filled().len() == start {
+                return Poll::Ready(Ok(()));
+            }
+        } else {
+            let length = this.ahead.len().min(buf.remaining());
+            buf.put_slice(this.ahead.get(..length).unwrap_or_default());
+            this.ahead.drain(..length);
+        }
+        Poll::Ready(this.follow(buf, start))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Downstream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.socket).poll_write(cx, buf);
@@ -83,7 +253,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Downstream<S> {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.socket).poll_shutdown(cx);
-        this.waited(polled, cx)
+        if matches!(this.closing, Closing::Open) {
+            let polled = Pin::new(&mut this.socket).poll_shutdown(cx);
+            ready!(this.waited(polled, cx))?;
+            this.closing = if this.scanner.between() && this.ahead.is_empty() {
+                Closing::Over
+            } else {
+                Closing::Lingering(Box::pin(tokio::time::sleep(LINGER)))
+            };
+        }
+        this.linger(cx)
     }
 }

@@ -331,7 +331,8 @@ impl Driver {
                 }
             }
             Verdict::Empty(emptiness) => self.keep_empty(*emptiness, Bytes::copy_from_slice(gate.held())),
-            Verdict::Commit | Verdict::Overflow => {}
+            Verdict::Overflow => self.limit_hit(Limit::GateBuffer),
+            Verdict::Commit => {}
         }
         if verdict == Verdict::Commit {
             self.attempt.stage = Stage::Committed(gate, rest);
@@ -357,21 +358,28 @@ impl Driver {
         mut reserved: Option<Reserved>,
         chunk: Option<Result<Bytes, Failure>>,
     ) -> Action {
-        let limits = &self.job.gateway.config.limits;
+        let gateway = Rc::clone(&self.job.gateway);
+        let limits = &gateway.config.limits;
         let verdict = match chunk {
             Some(Ok(chunk)) => {
                 body.extend_from_slice(&chunk);
                 if reserved.is_none() {
                     // For the whole of it at once: growing step by step, two answers could wait for each other.
-                    let room =
-                        self.job.gateway.answers.reserve(limits.answer_buffer, limits.queue_time).await;
-                    let Some(room) = room else { return self.failed(Failure::new(Cause::NoBuffer)) };
-                    reserved = Some(room);
+                    let room = gateway.answers.reserve(limits.answer_buffer, limits.queue_time);
+                    reserved = match self.pace.run(room).await {
+                        Ok(Some(room)) => Some(room),
+                        Ok(None) => {
+                            self.limit_hit(Limit::AnswerMemory);
+                            return self.failed(Failure::new(Cause::NoBuffer));
+                        }
+                        Err(action) => return action,
+                    };
                 }
                 if body.len() <= limits.answer_buffer {
                     self.attempt.stage = Stage::Answer(body, reserved);
                     return Action::Read;
                 }
+                self.limit_hit(Limit::AnswerBuffer);
                 let verdict = answer::judge_beginning(self.rules(), &body);
                 self.attempt.stage = Stage::Answer(body, reserved);
                 return self.judged_answer(&verdict);
@@ -413,7 +421,7 @@ impl Driver {
                 let mut out = Vec::new();
                 relay.held(held, &mut out);
                 relay.push(rest, &mut out);
-                head::for_stream(&mut headers);
+                head::for_stream(&mut headers, self.job.call.dialect.framing());
                 self.pace.head(Head { status, headers, whole: None });
                 self.forward(relay, out).await
             }
@@ -586,6 +594,10 @@ impl Driver {
     /// Every candidate failed, or the request was stopped before it had an answer.
     async fn refuse(&mut self, cause: Cause) {
         self.next_attempt(0);
+        let request_time = self.job.gateway.config.limits.request_time;
+        if cause == Cause::TimeoutTotal && now() >= self.job.began + request_time {
+            self.limit_hit(Limit::RequestTime);
+        }
         let problem = refusal::all_failed(&self.job.gateway, &self.plan, self.account.failures(), cause);
         let outcome = match cause {
             Cause::Cancelled => Outcome::Cancelled,
@@ -612,7 +624,8 @@ impl Driver {
 
     fn own_problem(&mut self, problem: &reply::Problem) {
         let mut headers = HeaderMap::new();
-        refusal::headers(problem, self.plan.retry_after(), &mut headers);
+        let pause = refusal::retry_after(&self.job.gateway, &self.plan, self.account.failures());
+        refusal::headers(problem, pause, &mut headers);
         self.own_headers(&mut headers, None);
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::BAD_GATEWAY);
         let body = Bytes::from(problem.body(self.job.call.dialect));
@@ -628,8 +641,7 @@ impl Driver {
                 true
             }
             Ok(None) => {
-                self.job.gateway.metrics.limit(Limit::GatedStreams);
-                events::limit_hit(Limit::GatedStreams, Some(&self.job.id));
+                self.limit_hit(Limit::GatedStreams);
                 self.account.status(503);
                 self.account.end(Outcome::Unavailable, None);
                 self.own_problem(&refusal::no_gate_buffer(&self.job.gateway));
@@ -641,6 +653,11 @@ impl Driver {
                 false
             }
         }
+    }
+
+    fn limit_hit(&self, limit: Limit) {
+        self.job.gateway.metrics.limit(limit);
+        events::limit_hit(limit, Some(&self.job.id));
     }
 
     fn take_buffer(&mut self) -> Option<Buffer> {
@@ -777,7 +794,11 @@ impl Pace {
     /// A sign of life: the head, then what this dialect's clients bear.
     fn beat(&mut self) {
         if !self.head_sent {
-            self.head(Head { status: StatusCode::OK, headers: early_head(&self.id), whole: None });
+            self.head(Head {
+                status: StatusCode::OK,
+                headers: early_head(&self.id, self.dialect),
+                whole: None,
+            });
         }
         self.outlet.bytes(Bytes::from_static(reply::heartbeat(self.dialect)));
     }
@@ -790,9 +811,6 @@ impl Pace {
             return;
         }
         self.head_sent = true;
-        if self.dialect.framing() == crate::wire::Framing::Ndjson && head.whole.is_none() {
-            head.headers.entry(http::header::CONTENT_TYPE).or_insert(head::NDJSON);
-        }
         self.outlet.head(head);
     }
 
@@ -816,9 +834,9 @@ fn text_of(body: &[u8]) -> String {
     json::readable(body.get(dialect::error_text(body)).unwrap_or_default())
 }
 
-fn early_head(id: &str) -> HeaderMap {
+fn early_head(id: &str, dialect: Dialect) -> HeaderMap {
     let mut headers = HeaderMap::new();
     head::own(&mut headers, id, None, "");
-    head::for_stream(&mut headers);
+    head::for_stream(&mut headers, dialect.framing());
     headers
 }

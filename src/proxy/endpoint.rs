@@ -35,6 +35,18 @@ pub enum Endpoint<'a> {
     Unknown,
 }
 
+impl Endpoint<'_> {
+    /// The dialect of a request that is for a target.
+    #[must_use]
+    pub const fn dialect(&self) -> Option<Dialect> {
+        match self {
+            Endpoint::Answer(dialect) => Some(*dialect),
+            Endpoint::OllamaRead | Endpoint::OllamaWrite => Some(Dialect::OllamaChat),
+            _ => None,
+        }
+    }
+}
+
 /// Finds the endpoint of a request line.
 #[must_use]
 pub fn find<'a>(method: &Method, path: &'a str) -> Endpoint<'a> {

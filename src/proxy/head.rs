@@ -9,9 +9,6 @@ use crate::config::{Kind, Target};
 use crate::dialect::Dialect;
 use crate::wire::Framing;
 
-/// NDJSON's content type, as Ollama writes it.
-pub const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
-
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-edgeward-request-id");
 const TARGET: HeaderName = HeaderName::from_static("x-edgeward-target");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-edgeward-attempts");
@@ -134,8 +131,14 @@ pub fn own(headers: &mut HeaderMap, id: &str, target: Option<&str>, attempts: &s
     }
 }
 
-/// What keeps boxes in between from buffering a stream.
-pub fn for_stream(headers: &mut HeaderMap) {
+/// What a stream's head needs: its type, where the target did not say it or has not spoken yet, and what keeps
+/// boxes in between from buffering it.
+pub fn for_stream(headers: &mut HeaderMap, framing: Framing) {
+    let content_type = match framing {
+        Framing::Sse => "text/event-stream",
+        Framing::Ndjson => "application/x-ndjson",
+    };
+    headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
 }

@@ -104,7 +104,10 @@ fn client(gateway: &Rc<Gateway>, socket: TcpStream, peer: SocketAddr, tls: Optio
         });
         return;
     }
+    // From here on, handshake included: a connection is one before it can say so.
+    let counted = Counted::new(Rc::clone(&gateway));
     tokio::task::spawn_local(async move {
+        let _counted = counted;
         match tls {
             None => server::serve(gateway, socket, Some(peer), false).await,
             Some(acceptor) => {
@@ -140,10 +143,32 @@ pub async fn operators(gateway: Rc<Gateway>, listener: UnixListener) {
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
-                tokio::task::spawn_local(server::serve(Rc::clone(&gateway), socket, None, true));
+                let gateway = Rc::clone(&gateway);
+                let counted = Counted::new(Rc::clone(&gateway));
+                tokio::task::spawn_local(async move {
+                    let _counted = counted;
+                    server::serve(gateway, socket, None, true).await;
+                });
             }
             Err(error) => accept_failed(&error).await,
         }
+    }
+}
+
+/// One connection in the count.
+struct Counted(Rc<Gateway>);
+
+impl Counted {
+    fn new(gateway: Rc<Gateway>) -> Self {
+        gateway.connections.set(gateway.connections.get() + 1);
+        Counted(gateway)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get().saturating_sub(1));
+        self.0.connection_closed.notify_one();
     }
 }
 

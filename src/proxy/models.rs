@@ -12,7 +12,7 @@ use super::gateway::Gateway;
 use super::head;
 use super::outlet::ClientBody;
 use super::server::json;
-use super::upstream::RequestBody;
+use super::upstream::{Reply, RequestBody, SendError};
 use crate::config::{Kind, Target};
 use crate::dialect::reply::Problem;
 use crate::limits;
@@ -118,10 +118,12 @@ struct Entry {
 
 async fn own_list(gateway: &Gateway, index: usize) -> Option<Vec<String>> {
     let target = gateway.config.targets.get(index)?;
-    let link = gateway.upstreams.connect(index, false).await.ok()?;
-    let mut request = Request::builder().method(Method::GET).uri(route::joined_path(target, "/v1/models"));
-    head::to_upstream(request.headers_mut()?, &HeaderMap::new(), target, &HeaderMap::new());
-    let mut reply = link.send(request.body(RequestBody::empty()).ok()?).await.ok()?;
+    let mut reply = match ask(gateway, index, target, false).await? {
+        Ok(reply) => reply,
+        // A pooled connection that the server had closed meanwhile says nothing about it.
+        Err(SendError::Stale(_)) => ask(gateway, index, target, true).await?.ok()?,
+        Err(SendError::Failed(_)) => return None,
+    };
     if !reply.status.is_success() {
         return None;
     }
@@ -136,4 +138,16 @@ async fn own_list(gateway: &Gateway, index: usize) -> Option<Vec<String>> {
     let listed: Listed = serde_json::from_slice(&body).ok()?;
     let offered = |id: &String| target.models.resolve(id) == Some(id.as_str());
     Some(listed.data.into_iter().map(|entry| entry.id).filter(offered).collect())
+}
+
+async fn ask(
+    gateway: &Gateway,
+    index: usize,
+    target: &Target,
+    fresh: bool,
+) -> Option<Result<Reply, SendError>> {
+    let link = gateway.upstreams.connect(index, fresh).await.ok()?;
+    let mut request = Request::builder().method(Method::GET).uri(route::joined_path(target, "/v1/models"));
+    head::to_upstream(request.headers_mut()?, &HeaderMap::new(), target, &HeaderMap::new());
+    Some(link.send(request.body(RequestBody::empty()).ok()?).await)
 }

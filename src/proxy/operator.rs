@@ -194,9 +194,12 @@ pub fn cancel(
     }
 }
 
-/// A client that takes no bytes keeps its driver from running: then its connection is cut.
+/// A client that takes no bytes keeps its driver from running: its connection is cut, so that the target is
+/// free. One that only does not take its last words has longer.
 fn cut_if_deaf(gateway: Rc<Gateway>, id: String) {
     tokio::task::spawn_local(async move {
+        tokio::time::sleep(limits::DEAF).await;
+        gateway.live.cut_if_deaf(&id, Cause::Cancelled);
         tokio::time::sleep(limits::LAST_WORDS).await;
         gateway.live.stop_connections(Some(&id), Cause::Cancelled);
     });

@@ -35,6 +35,8 @@ struct Inner {
     head: RefCell<Option<Head>>,
     queue: RefCell<VecDeque<Bytes>>,
     end: Cell<Option<End>>,
+    /// The connection's flushes when hyper last took bytes.
+    taken_at: Cell<u64>,
 }
 
 /// The driver's side.
@@ -97,9 +99,9 @@ impl Outlet {
     /// Resolves when everything queued is written to the socket.
     pub async fn written(&self) {
         self.taken().await;
-        let mark = self.flushes.count.get();
+        // Not from now on: hyper may have flushed between taking the bytes and asking for more.
         std::future::poll_fn(|cx| {
-            if self.flushes.count.get() != mark {
+            if self.flushes.count.get() != self.inner.taken_at.get() {
                 return Poll::Ready(());
             }
             *self.flushes.waker.borrow_mut() = Some(cx.waker().clone());
@@ -185,7 +187,11 @@ fn poll_driven(
     outlet: &Outlet,
     cx: &mut Context<'_>,
 ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-    let queued = || outlet.inner.queue.borrow_mut().pop_front();
+    let queued = || {
+        let bytes = outlet.inner.queue.borrow_mut().pop_front()?;
+        outlet.inner.taken_at.set(outlet.flushes.count.get());
+        Some(bytes)
+    };
     if let Some(bytes) = queued() {
         return Poll::Ready(Some(Ok(Frame::data(bytes))));
     }
@@ -211,4 +217,68 @@ fn poll_driven(
 pub fn poll_caught(drive: &mut Drive, cx: &mut Context<'_>) -> Poll<()> {
     let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drive.as_mut().poll(cx)));
     polled.unwrap_or(Poll::Ready(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(body: &mut ClientBody) -> Poll<Option<Result<Bytes, ()>>> {
+        let cx = &mut Context::from_waker(Waker::noop());
+        Pin::new(body)
+            .poll_frame(cx)
+            .map(|frame| frame.map(|frame| frame.map(|f| f.into_data().unwrap_or_default()).map_err(|_| ())))
+    }
+
+    #[test]
+    fn a_driver_that_panics_ends_its_stream_as_a_broken_one() {
+        let outlet = Outlet::new(Rc::default());
+        let inside = outlet.clone();
+        let drive: Drive = Box::pin(async move {
+            inside.bytes(Bytes::from_static(b"a"));
+            inside.taken().await;
+            panic!("a bug");
+        });
+        let mut body = ClientBody::Driven { drive: Some(drive), outlet };
+        assert_eq!(frame(&mut body), Poll::Ready(Some(Ok(Bytes::from_static(b"a")))));
+        assert_eq!(frame(&mut body), Poll::Ready(Some(Err(()))));
+        assert!(matches!(body, ClientBody::Driven { drive: None, .. }), "what it held is let go");
+    }
+
+    #[test]
+    fn bytes_are_written_once_a_flush_followed_their_taking() {
+        for flush_before_asking in [true, false] {
+            let flushes = Rc::new(Flushes::default());
+            let outlet = Outlet::new(Rc::clone(&flushes));
+            let inside = outlet.clone();
+            let drive: Drive = Box::pin(async move {
+                inside.bytes(Bytes::from_static(b"a"));
+                inside.written().await;
+                inside.end_clean();
+            });
+            let mut body = ClientBody::Driven { drive: Some(drive), outlet };
+            assert_eq!(frame(&mut body), Poll::Ready(Some(Ok(Bytes::from_static(b"a")))));
+            if flush_before_asking {
+                flushes.flushed();
+            } else {
+                assert_eq!(frame(&mut body), Poll::Pending);
+                flushes.flushed();
+            }
+            assert_eq!(frame(&mut body), Poll::Ready(None), "{flush_before_asking}");
+        }
+    }
+
+    #[test]
+    fn only_a_said_end_is_a_clean_one() {
+        for (said, wanted) in [(Some(true), None), (Some(false), Some(Err(()))), (None, Some(Err(())))] {
+            let outlet = Outlet::new(Rc::default());
+            match said {
+                Some(true) => outlet.end_clean(),
+                Some(false) => outlet.end_broken(),
+                None => {}
+            }
+            let mut body = ClientBody::Driven { drive: None, outlet };
+            assert_eq!(frame(&mut body), Poll::Ready(wanted));
+        }
+    }
 }

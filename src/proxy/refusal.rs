@@ -11,6 +11,7 @@ use crate::dialect::reply::Problem;
 use crate::dialect::request::Call;
 use crate::limits;
 use crate::route::{Passed, Plan};
+use crate::time::now;
 
 /// All candidates failed, or the request was stopped: one error that names each target and cause.
 #[must_use]
@@ -72,6 +73,18 @@ pub fn no_candidate(gateway: &Gateway, plan: &Plan, call: &Call) -> Problem {
     Problem::new(status, code, message)
 }
 
+/// When to try again, where rate limits alone are in the way: as soon as the first of them ends.
+#[must_use]
+pub fn retry_after(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)]) -> Option<Duration> {
+    if failures.iter().any(|(_, failure)| failure.cause != Cause::RateLimited) {
+        return None;
+    }
+    let at = now();
+    let store = gateway.store.borrow();
+    let met = failures.iter().filter_map(|(target, _)| store.get(*target)?.cooldown_until);
+    met.map(|until| until.saturating_duration_since(at)).chain(plan.retry_after()).min()
+}
+
 /// A committed stream broke.
 #[must_use]
 pub fn broken(target: &str, failure: &Failure) -> Problem {
@@ -106,6 +119,10 @@ pub fn no_gate_buffer(gateway: &Gateway) -> Problem {
 /// The header fields of a problem: JSON, and Retry-After where trying again makes sense.
 pub fn headers(problem: &Problem, cool_down: Option<Duration>, headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if problem.status == 401 {
+        // RFC 9110 15.5.2: a 401 names its challenge.
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"edgeward\""));
+    }
     if problem.status == 503 {
         let seconds = cool_down.map_or(limits::RETRY_AFTER_SECS, |left| left.as_secs().max(1));
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));

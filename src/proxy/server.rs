@@ -3,31 +3,32 @@
 use std::convert::Infallible;
 use std::future::{Future as _, poll_fn};
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::account::Account;
 use super::auth::{self, Client};
 use super::cancel::Cancel;
-use super::downstream::Downstream;
+use super::downstream::{Downstream, Requests, Turn};
 use super::drive::{self, Job};
 use super::endpoint::{self, Endpoint};
 use super::gateway::Gateway;
-use super::outlet::{ClientBody, Drive, Flushes, Outlet, poll_caught};
+use super::outlet::{Broken, ClientBody, Drive, Flushes, Outlet, poll_caught};
 use super::{body, cors, head, models, operator, pass, refusal};
 use crate::cause::Cause;
 use crate::dialect::reply::Problem;
 use crate::dialect::{Dialect, request};
-use crate::observe::events;
+use crate::observe::{Limit, Outcome, events};
 use crate::time::now;
 
 /// What is known about one client connection.
@@ -39,6 +40,7 @@ pub struct Connection {
     /// On the operators' own listener.
     pub admin: bool,
     flushes: Rc<Flushes>,
+    requests: Rc<Requests>,
     stop: Rc<Cancel>,
 }
 
@@ -51,11 +53,11 @@ pub async fn serve(
     peer: Option<SocketAddr>,
     admin: bool,
 ) {
-    let _counted = Counted::new(Rc::clone(&gateway));
     let flushes = Rc::new(Flushes::default());
+    let requests = Rc::new(Requests::default());
     let stop = Rc::new(Cancel::default());
     let limits = &gateway.config.limits;
-    let io = Downstream::new(socket, Rc::clone(&flushes), limits.write_time);
+    let io = Downstream::new(socket, Rc::clone(&flushes), Rc::clone(&requests), limits.write_time);
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -64,17 +66,27 @@ pub async fn serve(
         .max_buf_size(limits.header_bytes)
         .keep_alive(true);
     let mut closing = gateway.closing.subscribe();
-    let connection =
-        Rc::new(Connection { gateway: Rc::clone(&gateway), peer, admin, flushes, stop: Rc::clone(&stop) });
+    let connection = Rc::new(Connection {
+        gateway: Rc::clone(&gateway),
+        peer,
+        admin,
+        flushes,
+        requests: Rc::clone(&requests),
+        stop: Rc::clone(&stop),
+    });
     let service = service_fn(move |request| {
         let connection = Rc::clone(&connection);
-        async move { Ok::<_, Infallible>(answer(&connection, request).await) }
+        let turn = Turn::new(Rc::clone(&connection.requests));
+        async move {
+            let response = answer(&connection, request).await;
+            Ok::<_, Infallible>(response.map(|body| TurnBody { body, _turn: turn }))
+        }
     });
     let mut serving = pin!(builder.serve_connection(TokioIo::new(io), service));
     let mut closing = pin!(async move { closing.wait_for(|closing| *closing).await.is_ok() });
     let mut told = false;
     // An error here is the client's: bad HTTP, a closed socket, a timeout. hyper has answered what can be.
-    let _ended = poll_fn(|cx| {
+    let ended = poll_fn(|cx| {
         if stop.poll(cx).is_some() {
             return Poll::Ready(Ok(()));
         }
@@ -85,6 +97,44 @@ pub async fn serve(
         serving.as_mut().poll(cx)
     })
     .await;
+    let hit = match ended {
+        _ if requests.stalled() => Limit::WriteTime,
+        Err(error) if error.is_timeout() => Limit::HeaderTime,
+        Err(error) if error.is_parse_too_large() => {
+            let many = requests.fields() as usize > limits.max_headers;
+            if many { Limit::MaxHeaders } else { Limit::HeaderBytes }
+        }
+        Ok(()) | Err(_) => return,
+    };
+    limit_hit(&gateway, hit, None);
+}
+
+fn limit_hit(gateway: &Gateway, limit: Limit, id: Option<&str>) {
+    gateway.metrics.limit(limit);
+    events::limit_hit(limit, id);
+}
+
+/// A response's body, and with its end the turn of the connection's next request.
+struct TurnBody {
+    body: ClientBody,
+    _turn: Turn,
+}
+
+impl Body for TurnBody {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// One request, from its head to its response's head.
@@ -100,7 +150,7 @@ async fn answer(connection: &Rc<Connection>, request: Request<Incoming>) -> Answ
     };
     head::own(response.headers_mut(), &id, None, "");
     cors::allow(response.headers_mut(), origin);
-    if gateway.draining.get() {
+    if gateway.draining.get() || connection.requests.bad_head().is_some() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -113,7 +163,7 @@ async fn route(
     began: Instant,
 ) -> Result<Answer, Problem> {
     let gateway = &connection.gateway;
-    strict(&request)?;
+    strict(connection, &request)?;
     if !connection.admin {
         auth::host(&gateway.config, request.headers())?;
     }
@@ -132,7 +182,11 @@ async fn route(
     let client = if connection.admin {
         Client { operator: true, ..Client::default() }
     } else {
-        auth::client(&gateway.config, request.headers(), connection.peer)?
+        let known = auth::client(&gateway.config, request.headers(), connection.peer);
+        if let (Err(problem), Some(dialect)) = (&known, found.dialect()) {
+            refused(gateway, &id, None, dialect, began, problem);
+        }
+        known?
     };
     match found {
         Endpoint::Root => Ok(text(StatusCode::OK, "edgeward is running\n")),
@@ -142,7 +196,7 @@ async fn route(
         Endpoint::Models => Ok(models::list(gateway).await),
         Endpoint::Model(id) => models::one(gateway, id).await,
         Endpoint::Answer(dialect) => {
-            let job = read(connection, request, client, id, began, dialect).await?;
+            let job = job(connection, request, client, id, began, dialect).await?;
             Ok(driven(job).await)
         }
         Endpoint::OllamaWrite if !gateway.config.ollama_writes => Err(Problem::new(
@@ -153,13 +207,42 @@ async fn route(
             ),
         )),
         Endpoint::OllamaRead | Endpoint::OllamaWrite => {
-            let job = read(connection, request, client, id, began, Dialect::OllamaChat).await?;
+            let job = job(connection, request, client, id, began, Dialect::OllamaChat).await?;
             Ok(passed(job).await)
         }
         Endpoint::Health | Endpoint::Ready | Endpoint::WrongMethod(_) | Endpoint::Unknown => {
             Err(unknown(&path))
         }
     }
+}
+
+/// Makes a request's job, or accounts for its refusal.
+async fn job(
+    connection: &Rc<Connection>,
+    request: Request<Incoming>,
+    client: Client,
+    id: String,
+    began: Instant,
+    dialect: Dialect,
+) -> Result<Job, Problem> {
+    let name = client.name.clone();
+    let read = read(connection, request, client, id.clone(), began, dialect).await;
+    read.inspect_err(|problem| refused(&connection.gateway, &id, name, dialect, began, problem))
+}
+
+/// A request that came to no attempt has its line in the log as well.
+fn refused(
+    gateway: &Rc<Gateway>,
+    id: &str,
+    client: Option<String>,
+    dialect: Dialect,
+    began: Instant,
+    problem: &Problem,
+) {
+    let call = request::Call::bare(dialect, "");
+    let mut account = Account::new(Rc::clone(gateway), id, client, &call, began);
+    account.status(problem.status);
+    account.end(if problem.status == 503 { Outcome::Unavailable } else { Outcome::Refused }, None);
 }
 
 /// Reads and decodes a request's body.
@@ -182,8 +265,7 @@ async fn read(
     }
     let held = body::read(incoming, &gateway.config.limits, &gateway.bodies).await.map_err(|fault| {
         if let Some(limit) = fault.limit {
-            gateway.metrics.limit(limit);
-            events::limit_hit(limit, Some(&id));
+            limit_hit(gateway, limit, Some(&id));
         }
         fault.problem
     })?;
@@ -191,9 +273,11 @@ async fn read(
         events::request_body(&id, &held.bytes);
     }
     let call = if has_body {
-        request::decode(dialect, &held.bytes).map_err(|bad| Problem {
-            param: bad.param,
-            ..Problem::new(400, "invalid_request", bad.message)
+        request::decode(dialect, &held.bytes).map_err(|bad| {
+            if bad.too_deep {
+                limit_hit(gateway, Limit::JsonDepth, Some(&id));
+            }
+            Problem { param: bad.param, ..Problem::new(400, "invalid_request", bad.message) }
         })?
     } else {
         request::Call::bare(dialect, "")
@@ -261,14 +345,16 @@ async fn run(drive: Drive, outlet: Outlet, dialect: Dialect) -> Answer {
 }
 
 /// HTTP/1.1 as strictly as it must be where another box in between may read it otherwise.
-fn strict(request: &Request<Incoming>) -> Result<(), Problem> {
-    let headers = request.headers();
-    let lengths = headers.get_all(header::CONTENT_LENGTH).iter().count();
-    if lengths > 1 || (lengths > 0 && headers.contains_key(header::TRANSFER_ENCODING)) {
+fn strict(connection: &Connection, request: &Request<Incoming>) -> Result<(), Problem> {
+    if let Some(why) = connection.requests.bad_head() {
+        let message = format!("the request could be read in more than one way: {why}");
+        return Err(Problem::new(400, "bad_framing", message));
+    }
+    if request.uri().authority().is_some() {
         return Err(Problem::new(
             400,
-            "bad_framing",
-            "a request has one Content-Length or a Transfer-Encoding, not both",
+            "absolute_target",
+            "the request line must have a path alone: this is no forward proxy",
         ));
     }
     let query = request.uri().query().unwrap_or("");
@@ -337,20 +423,4 @@ pub(super) fn json(bytes: Vec<u8>) -> Answer {
     let mut response = Response::new(ClientBody::whole(bytes));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
-}
-
-struct Counted(Rc<Gateway>);
-
-impl Counted {
-    fn new(gateway: Rc<Gateway>) -> Self {
-        gateway.connections.set(gateway.connections.get() + 1);
-        Counted(gateway)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.connections.set(self.0.connections.get().saturating_sub(1));
-        self.0.connection_closed.notify_one();
-    }
 }

@@ -1,5 +1,6 @@
 //! Framing: where an event ends in a stream of bytes, whatever way the bytes were cut.
 
+pub mod head;
 pub mod json;
 mod split;
 pub mod sse;

@@ -1,0 +1,24 @@
+//! The clients' and operators' side of the built program, over real sockets.
+#![cfg(feature = "sim")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may fail the test"
+)]
+
+use std::time::Duration;
+
+mod answers;
+mod beats;
+mod cancel;
+mod endpoints;
+mod keys;
+mod limits;
+mod program;
+#[path = "../support/said.rs"]
+mod said;
+mod strict;
+
+/// For one test.
+const LIMIT: Duration = Duration::from_secs(30);
