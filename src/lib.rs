@@ -8,13 +8,13 @@
 //! | 2 | read and bound the body | `proxy::body` | bytes that can be replayed | 413, 408, 400 |
 //! | 3 | decode | `dialect::request` | a `Call`: dialect, model, stream, where to edit | 400 |
 //! | 4 | plan | `route` | candidates, in order | 503 + Retry-After |
-//! | 5 | attempt: connect, send | `proxy::attempt`, `proxy::upstream` | a response head | next candidate |
+//! | 5 | attempt: connect, send | `proxy::drive`, `proxy::upstream` | a response head | next candidate |
 //! | 6 | gate | `gate` | a verdict | next candidate |
 //! | 7 | relay | `proxy::relay` | the client's stream | an honest, unclean end |
 //! | 8 | account | `observe` | one line a request, one a failed attempt | never |
 //!
 //! Steps 4 to 8 are decided by one pure machine, `proxy::exchange`, and performed by its
-//! driver, `proxy::drive`, whose arms stand in this order: read that file first.
+//! driver, `proxy::drive`, whose arms stand in this order: read `proxy/drive/mod.rs` first.
 //!
 //! Pure rooms (`wire`, `dialect`, `gate`, `route`, `health`) take bytes, events and `now`,
 //! and import no runtime; `tests/layers.rs` holds the table of who may use whom.

@@ -69,7 +69,6 @@ const LINES_MAX: usize = 450;
 /// Longer files, and why.
 const LONGER: &[(&str, &str)] = &[
     ("config/mod.rs", "one type a key of the configuration, and nothing else"),
-    ("proxy/drive.rs", "the way of a request, to be read from top to bottom"),
     ("proxy/exchange.rs", "one machine: its states, its events and what they do"),
 ];
 

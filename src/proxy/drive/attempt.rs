@@ -1,0 +1,173 @@
+//! One attempt, up to its response head: connect, send, and what a refusal means.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::Request;
+
+use super::{Driver, Kept, Stage};
+use crate::cause::{Cause, Failure};
+use crate::config::Kind;
+use crate::dialect::request::Changes;
+use crate::dialect::{self, Dialect};
+use crate::gate::pool::Buffer;
+use crate::gate::{Gate, Verdict, answer};
+use crate::limits;
+use crate::observe::{Limit, Outcome};
+use crate::proxy::exchange::{Action, Event};
+use crate::proxy::head::{self, HeadKind};
+use crate::proxy::refusal;
+use crate::proxy::relay::Edits;
+use crate::proxy::upstream::{Reply, RequestBody, SendError};
+use crate::route;
+use crate::time::now;
+use crate::wire::json;
+
+impl Driver {
+    pub(super) async fn connect(&mut self, candidate: usize, fresh: bool) -> Action {
+        self.next_attempt(candidate);
+        let target = self.target();
+        self.account.attempt_begins(target);
+        let gateway = Rc::clone(&self.job.gateway);
+        match self.pace.run(gateway.upstreams.connect(target, fresh)).await {
+            Err(action) => action,
+            Ok(Ok(link)) => {
+                self.attempt.link = Some(link);
+                self.pace.exchange.on(Event::Connected, now())
+            }
+            Ok(Err(failure)) => self.failed(failure),
+        }
+    }
+
+    pub(super) async fn send(&mut self) -> Action {
+        let request = match self.request() {
+            Ok(request) => request,
+            Err(failure) => return self.failed(failure),
+        };
+        let Some(link) = self.attempt.link.take() else { return self.failed(Failure::new(Cause::Internal)) };
+        match self.pace.run(link.send(request)).await {
+            Err(action) => action,
+            Ok(Ok(reply)) => self.head(reply).await,
+            Ok(Err(SendError::Stale(failure))) => {
+                self.attempt.detail = failure.detail;
+                self.pace.exchange.on(Event::Stale, now())
+            }
+            Ok(Err(SendError::Failed(failure))) => self.failed(failure),
+        }
+    }
+
+    pub(super) async fn head(&mut self, reply: Reply) -> Action {
+        let kind = head::kind(self.job.call.dialect, self.job.call.stream, reply.status, &reply.headers);
+        self.attempt.stage = match kind {
+            HeadKind::Stream => match self.take_buffer() {
+                Some(buffer) => Stage::Gate(Box::new(Gate::new(self.rules(), buffer))),
+                None => return self.failed(Failure::new(Cause::NoBuffer)),
+            },
+            HeadKind::Answer => Stage::Answer(Vec::new(), None),
+            HeadKind::Error => return self.rejected(reply).await,
+            HeadKind::Alien(what) => return self.failed(Failure::with(Cause::Protocol, &what)),
+        };
+        self.attempt.reply = Some(reply);
+        self.pace.exchange.on(Event::Head, now())
+    }
+
+    /// The target refused, or sent JSON where a stream was due: its text says why.
+    pub(super) async fn rejected(&mut self, mut reply: Reply) -> Action {
+        let status = reply.status;
+        let bound =
+            if status.is_client_error() { limits::CLIENT_FAULT_BODY_BYTES } else { limits::ERROR_BODY_BYTES };
+        let mut body = Vec::new();
+        let reading = async {
+            while body.len() < bound
+                && let Some(Ok(chunk)) = reply.chunk().await
+            {
+                body.extend_from_slice(&chunk[..chunk.len().min(bound - body.len())]);
+            }
+        };
+        // The status is known; a body that dawdles adds nothing worth waiting for.
+        if let Err(action) = self.pace.run(tokio::time::timeout(limits::ERROR_BODY_TIME, reading)).await {
+            return action;
+        }
+        if status.is_success() {
+            let (verdict, _) = answer::judge(self.rules(), &body);
+            return self.failed(match verdict {
+                Verdict::Failed(failure) => failure,
+                Verdict::Commit | Verdict::Empty(_) | Verdict::Overflow => {
+                    Failure::with(Cause::Protocol, "a JSON answer where a stream was asked for")
+                }
+            });
+        }
+        let cause = dialect::classify_status(status.as_u16(), &body);
+        self.attempt.detail = Failure::with(cause, &text_of(&body)).detail;
+        self.attempt.retry_after = head::retry_after(&reply.headers);
+        if matches!(cause, Cause::ClientFault | Cause::ContextOverflow) {
+            self.rejection = Some(Kept {
+                status,
+                headers: head::to_client(&reply.headers),
+                body: Bytes::from(body),
+                target: self.target(),
+            });
+        }
+        self.pace.exchange.on(Event::Rejected(cause), now())
+    }
+
+    pub(super) fn request(&mut self) -> Result<Request<RequestBody>, Failure> {
+        let candidate =
+            self.plan.candidates.get(self.attempt.candidate).ok_or(Failure::new(Cause::Internal))?;
+        let target =
+            self.job.gateway.config.targets.get(candidate.target).ok_or(Failure::new(Cause::Internal))?;
+        let call = &self.job.call;
+        let counts = matches!(call.dialect, Dialect::OpenaiChat | Dialect::OpenaiCompletions);
+        let changes = Changes {
+            model: (candidate.model != call.model).then_some(candidate.model.as_str()),
+            // llama.cpp reports its counts unasked, and moves its `timings` when asked for usage (into a chunk
+            // that would then be hidden).
+            ask_usage: counts && target.include_usage && target.kind != Kind::Llamacpp,
+            ask_progress: call.dialect == Dialect::OpenaiChat && target.kind == Kind::Llamacpp,
+        };
+        self.attempt.edits = Edits {
+            hide_usage: changes.ask_usage && call.stream && !call.wants_usage,
+            hide_progress: changes.ask_progress && call.stream && !call.wants_progress,
+            model: None,
+        };
+        let path = route::joined_path(target, &self.job.path);
+        let mut request = Request::builder().method(self.job.method.clone()).uri(path);
+        if let Some(headers) = request.headers_mut() {
+            head::to_upstream(headers, &self.job.headers, target, &self.job.credential);
+        }
+        let slices = dialect::request::apply(&self.job.body.bytes, call.edits(&changes));
+        request.body(RequestBody::new(slices)).map_err(|e| Failure::with(Cause::Internal, &e.to_string()))
+    }
+
+    pub(super) async fn take_room(&mut self) -> bool {
+        let gateway = Rc::clone(&self.job.gateway);
+        match self.pace.run(gateway.gate_room()).await {
+            Ok(Some(room)) => {
+                let (buffer, permit) = room.split();
+                self.room = Some((Some(buffer), permit));
+                true
+            }
+            Ok(None) => {
+                self.limit_hit(Limit::GatedStreams);
+                self.account.status(503);
+                self.account.end(Outcome::Unavailable, None);
+                self.own_problem(&refusal::no_gate_buffer(&self.job.gateway));
+                false
+            }
+            Err(_) => {
+                self.account.end(Outcome::Cancelled, None);
+                self.own_problem(&refusal::stopped());
+                false
+            }
+        }
+    }
+
+    pub(super) fn take_buffer(&mut self) -> Option<Buffer> {
+        self.room.as_mut().and_then(|(buffer, _)| buffer.take())
+    }
+}
+
+/// What an error body says, for a person.
+pub(super) fn text_of(body: &[u8]) -> String {
+    json::readable(body.get(dialect::error_text(body)).unwrap_or_default())
+}

@@ -1,0 +1,135 @@
+//! How a request ends: whole, broken and said so, refused, or passed on as a target gave it.
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+
+use super::attempt::text_of;
+use super::{Driver, Stage};
+use crate::cause::{Cause, Failure};
+use crate::dialect::reply;
+use crate::observe::{Limit, Outcome, events};
+use crate::proxy::head;
+use crate::proxy::outlet::Head;
+use crate::proxy::refusal;
+use crate::time::now;
+
+impl Driver {
+    pub(super) fn end_clean(&mut self) {
+        if let Stage::Relay(relay) = &self.attempt.stage
+            && relay.said().finished
+            && !relay.said().done
+        {
+            self.pace.outlet.bytes(Bytes::from_static(reply::end_marker(self.job.call.dialect)));
+        }
+        self.pace.outlet.end_clean();
+        self.account.end(Outcome::Answered, None);
+    }
+
+    /// An error that the client can read, then an end that it cannot mistake for a whole answer.
+    pub(super) async fn end_broken(&mut self, cause: Cause) {
+        let mut told = false;
+        if let Stage::Relay(relay) = &self.attempt.stage {
+            told = relay.said().error_shown;
+            if relay.cut_inside_event() {
+                self.pace.outlet.bytes(Bytes::from_static(b"\n\n"));
+            }
+        }
+        let failure = Failure { cause, detail: std::mem::take(&mut self.attempt.detail) };
+        // The upstream's part is over: it must not wait for the client to read its error.
+        let target = self.target();
+        let streams = matches!(self.attempt.stage, Stage::Relay(_));
+        self.next_attempt(self.attempt.candidate);
+        if streams && !told {
+            let problem = refusal::broken(self.job.gateway.name(target), &failure);
+            self.pace.outlet.bytes(Bytes::from(problem.event(self.job.call.dialect)));
+        }
+        let outcome = match cause {
+            Cause::Cancelled => Outcome::Cancelled,
+            Cause::Draining => Outcome::Drained,
+            _ => Outcome::Broken,
+        };
+        self.account.end(outcome, Some((target, failure)));
+        self.pace.flushed().await;
+        self.pace.outlet.end_broken();
+    }
+
+    /// A target's own answer, unchanged: a refusal that is the client's fault, or an empty answer.
+    pub(super) async fn pass(&mut self, outcome: Outcome) {
+        let kept = if outcome == Outcome::Answered { self.empty.take() } else { self.rejection.take() };
+        let Some(kept) = kept else { return self.refuse(Cause::Internal).await };
+        self.next_attempt(0);
+        if self.pace.head_sent {
+            let dialect = self.job.call.dialect;
+            if outcome == Outcome::Answered {
+                self.pace.outlet.bytes(kept.body);
+                self.pace.outlet.end_clean();
+                self.account.end(outcome, None);
+                return;
+            }
+            let text = text_of(&kept.body);
+            let problem = reply::Problem::new(kept.status.as_u16(), "invalid_request", text);
+            self.pace.outlet.bytes(Bytes::from(problem.event(dialect)));
+            self.account.end(outcome, None);
+            self.pace.flushed().await;
+            self.pace.outlet.end_broken();
+            return;
+        }
+        let mut headers = kept.headers;
+        self.own_headers(&mut headers, Some(kept.target));
+        self.account.status(kept.status.as_u16());
+        self.account.end(outcome, None);
+        self.pace.head(Head { status: kept.status, headers, whole: Some(kept.body) });
+    }
+
+    /// Every candidate failed, or the request was stopped before it had an answer.
+    pub(super) async fn refuse(&mut self, cause: Cause) {
+        self.next_attempt(0);
+        let request_time = self.job.gateway.config.limits.request_time;
+        if cause == Cause::TimeoutTotal && now() >= self.job.began + request_time {
+            self.limit_hit(Limit::RequestTime);
+        }
+        let problem = refusal::all_failed(&self.job.gateway, &self.plan, self.account.failures(), cause);
+        let outcome = match cause {
+            Cause::Cancelled => Outcome::Cancelled,
+            Cause::Draining => Outcome::Drained,
+            _ => Outcome::Failed,
+        };
+        self.account.status(if self.pace.head_sent { 200 } else { problem.status });
+        self.account.end(outcome, None);
+        if self.pace.head_sent {
+            self.pace.outlet.bytes(Bytes::from(problem.event(self.job.call.dialect)));
+            self.pace.flushed().await;
+            self.pace.outlet.end_broken();
+            return;
+        }
+        self.own_problem(&problem);
+    }
+
+    pub(super) fn no_candidate(&mut self) {
+        let problem = refusal::no_candidate(&self.job.gateway, &self.plan, &self.job.call);
+        self.account.status(problem.status);
+        self.account.end(Outcome::Unavailable, None);
+        self.own_problem(&problem);
+    }
+
+    pub(super) fn own_problem(&mut self, problem: &reply::Problem) {
+        let mut headers = HeaderMap::new();
+        let pause = refusal::retry_after(&self.job.gateway, &self.plan, self.account.failures());
+        refusal::headers(problem, pause, &mut headers);
+        self.own_headers(&mut headers, None);
+        let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::BAD_GATEWAY);
+        let body = Bytes::from(problem.body(self.job.call.dialect));
+        self.pace.head(Head { status, headers, whole: Some(body) });
+    }
+
+    pub(super) fn own_headers(&self, headers: &mut HeaderMap, target: Option<usize>) {
+        let name = target.map(|target| self.job.gateway.name(target));
+        let attempts = self.account.attempts(name.filter(|_| self.account.has_committed()));
+        head::own(headers, &self.job.id, name, &attempts);
+    }
+
+    pub(super) fn limit_hit(&self, limit: Limit) {
+        self.job.gateway.metrics.limit(limit);
+        events::limit_hit(limit, Some(&self.job.id));
+    }
+}

@@ -1,0 +1,211 @@
+//! Drives one request from its plan to its end: performs what [`super::exchange`] decides.
+//!
+//! Cancel safety: everything an attempt holds (connection, gate buffer, memory) is owned by the driver's
+//! future. Dropping it, which hyper does when the client goes away, closes the upstream connection and is
+//! accounted as `client_gone`.
+
+mod attempt;
+mod ending;
+mod gating;
+mod pace;
+mod relaying;
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::account::Account;
+use super::body::{HeldBody, Reserved};
+use super::cancel::{Cancel, Registered};
+use super::clock::Clock;
+use super::exchange::{Action, Event, Exchange};
+use super::gateway::Gateway;
+use super::outlet::Outlet;
+use super::relay::{Edits, Relay};
+use super::upstream::{Link, Reply};
+use crate::cause::Failure;
+use crate::dialect::request::Call;
+use crate::gate::Gate;
+use crate::gate::pool::Buffer;
+use crate::limits;
+use crate::observe::Outcome;
+use crate::route::{self, Plan};
+use crate::time::now;
+use pace::Pace;
+
+/// One request, read and decoded.
+pub struct Job {
+    /// What all requests share.
+    pub gateway: Rc<Gateway>,
+    /// Its id.
+    pub id: String,
+    /// The name of the client key that made it.
+    pub client: Option<String>,
+    /// Its method.
+    pub method: Method,
+    /// The endpoint's path.
+    pub path: String,
+    /// What it asks for.
+    pub call: Call,
+    /// Its body.
+    pub body: HeldBody,
+    /// The client's header fields that may go upstream.
+    pub headers: HeaderMap,
+    /// The client's own credential, for targets with `forward_key`.
+    pub credential: HeaderMap,
+    /// The way to the client.
+    pub outlet: Outlet,
+    /// The way to stop it.
+    pub cancel: Rc<Cancel>,
+    /// Its place among the requests under way.
+    pub registered: Registered,
+    /// When its head had come.
+    pub began: Instant,
+}
+
+/// Runs a request to its end.
+pub async fn drive(job: Job) {
+    let at = now();
+    let plan = route::plan(&job.gateway.config, &job.gateway.store.borrow(), &job.call, at);
+    let total = plan.candidates.first().map_or(limits::TOTAL, |first| first.deadlines.total);
+    let total = (at + total).min(job.began + job.gateway.config.limits.request_time);
+    let heartbeat = if job.call.stream { plan.heartbeat } else { None };
+    let exchange = Exchange::new(plan.candidates.clone(), job.call.prompt_tokens, heartbeat, total, at);
+    let account = Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began);
+    let pace = Pace {
+        clock: Clock::new(Rc::clone(&job.cancel), at),
+        exchange,
+        outlet: job.outlet.clone(),
+        dialect: job.call.dialect,
+        id: job.id.clone(),
+        head_sent: false,
+    };
+    Driver {
+        job,
+        plan,
+        pace,
+        account,
+        attempt: Attempt::default(),
+        room: None,
+        rejection: None,
+        empty: None,
+        chunks: Vec::new(),
+        out: Vec::new(),
+    }
+    .run()
+    .await;
+}
+
+struct Driver {
+    job: Job,
+    plan: Plan,
+    pace: Pace,
+    account: Account,
+    attempt: Attempt,
+    /// The gate's buffer between attempts, and the permit for it.
+    room: Option<(Option<Buffer>, OwnedSemaphorePermit)>,
+    rejection: Option<Kept>,
+    empty: Option<Kept>,
+    /// Room for what the relay takes in and gives out, used again for each read.
+    chunks: Vec<Bytes>,
+    out: Vec<Bytes>,
+}
+
+/// What one attempt holds. Dropping it is the cancel.
+#[derive(Default)]
+struct Attempt {
+    candidate: usize,
+    link: Option<Link>,
+    reply: Option<Reply>,
+    stage: Stage,
+    edits: Edits,
+    /// What the target said, for the log and for the client when all fail.
+    detail: String,
+    retry_after: Option<Duration>,
+}
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Nothing,
+    /// A stream behind the gate.
+    Gate(Box<Gate>),
+    /// A committed gate's leftovers: bytes of the last chunk that it did not take.
+    Committed(Box<Gate>, Bytes),
+    /// A whole answer in the making.
+    Answer(Vec<u8>, Option<Reserved>),
+    /// An answer that is there whole.
+    Whole(Vec<u8>),
+    /// A committed stream.
+    Relay(Box<Relay>),
+    /// A committed answer too long to judge whole: bytes as they come.
+    Raw,
+}
+
+/// A target's answer that may still become the client's.
+struct Kept {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+    target: usize,
+}
+impl Driver {
+    async fn run(&mut self) {
+        if self.plan.candidates.is_empty() {
+            return self.no_candidate();
+        }
+        if self.job.call.stream && !self.take_room().await {
+            return;
+        }
+        let mut action = self.pace.exchange.on(Event::Start, now());
+        loop {
+            self.note_failures();
+            action = match action {
+                Action::Connect { candidate, fresh } => self.connect(candidate, fresh).await,
+                Action::Send => self.send().await,
+                Action::Read | Action::Wait | Action::Beat => self.read().await,
+                Action::Expire(cause) => self.expire(cause),
+                Action::Commit => self.commit().await,
+                Action::PassRejection => return self.pass(Outcome::Refused).await,
+                Action::PassEmpty => return self.pass(Outcome::Answered).await,
+                Action::Refuse(cause) => return self.refuse(cause).await,
+                Action::EndClean => return self.end_clean(),
+                Action::EndBroken(cause) => return self.end_broken(cause).await,
+                Action::Abandon => return,
+            };
+        }
+    }
+
+    /// Lets go of whatever the last attempt holds: this is the cancel.
+    fn next_attempt(&mut self, candidate: usize) {
+        let before = std::mem::take(&mut self.attempt);
+        if let (Stage::Gate(gate) | Stage::Committed(gate, _), Some((buffer, _))) =
+            (before.stage, &mut self.room)
+        {
+            *buffer = Some(gate.into_buffer());
+        }
+        self.attempt.candidate = candidate;
+    }
+
+    fn failed(&mut self, failure: Failure) -> Action {
+        self.attempt.detail = failure.detail;
+        self.pace.exchange.on(Event::Failed(failure.cause), now())
+    }
+
+    /// Tells the account of attempts that the exchange has given up since the last look.
+    fn note_failures(&mut self) {
+        let known = self.account.failures().len();
+        for tried in self.pace.exchange.tried().iter().skip(known) {
+            let target = self.plan.candidates.get(tried.candidate).map_or(0, |candidate| candidate.target);
+            let failure = Failure { cause: tried.cause, detail: std::mem::take(&mut self.attempt.detail) };
+            self.account.attempt_failed(target, failure, self.attempt.retry_after);
+        }
+    }
+
+    fn target(&self) -> usize {
+        self.plan.candidates.get(self.attempt.candidate).map_or(0, |candidate| candidate.target)
+    }
+}

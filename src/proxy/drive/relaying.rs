@@ -1,0 +1,160 @@
+//! From the commit on: the target's bytes become the client's.
+
+use bytes::Bytes;
+
+use super::{Driver, Stage};
+use crate::cause::{Cause, Failure};
+use crate::config::ModelName;
+use crate::dialect;
+use crate::dialect::request::quote;
+use crate::limits;
+use crate::proxy::body::HeldBody;
+use crate::proxy::exchange::{Action, Event};
+use crate::proxy::head;
+use crate::proxy::outlet::Head;
+use crate::proxy::relay::{Edits, Relay};
+use crate::time::now;
+
+impl Driver {
+    /// The point of no return.
+    pub(super) async fn commit(&mut self) -> Action {
+        let Some(reply) = self.attempt.reply.as_ref() else {
+            return self.failed(Failure::new(Cause::Internal));
+        };
+        let (status, mut headers) = (reply.status, head::to_client(&reply.headers));
+        self.account.committed(self.target(), now());
+        self.account.status(status.as_u16());
+        self.job.body = HeldBody { bytes: Bytes::new(), reserved: None };
+        self.own_headers(&mut headers, Some(self.target()));
+        match std::mem::take(&mut self.attempt.stage) {
+            Stage::Committed(gate, rest) => {
+                let mut relay = Box::new(Relay::new(self.job.call.dialect, self.edits()));
+                let held = Bytes::copy_from_slice(gate.held());
+                drop((gate, self.room.take()));
+                let mut out = Vec::new();
+                relay.held(held, &mut out);
+                relay.push(rest, &mut out);
+                head::for_stream(&mut headers, self.job.call.dialect.framing());
+                self.pace.head(Head { status, headers, whole: None });
+                self.forward(relay, out).await
+            }
+            Stage::Whole(body) => {
+                let body = self.renamed(body);
+                self.account.sent(body.len());
+                self.pace.head(Head { status, headers, whole: Some(body) });
+                self.pace.exchange.on(Event::Ended { whole: true }, now())
+            }
+            Stage::Answer(body, reserved) => {
+                self.pace.head(Head { status, headers, whole: None });
+                self.attempt.stage = Stage::Raw;
+                drop(reserved);
+                self.send_on(vec![Bytes::from(body)]).await.unwrap_or(Action::Read)
+            }
+            Stage::Nothing | Stage::Gate(_) | Stage::Relay(_) | Stage::Raw => {
+                self.failed(Failure::new(Cause::Internal))
+            }
+        }
+    }
+
+    /// What has come goes on together: tokens that came at once cost one write.
+    pub(super) async fn relay(&mut self) -> Action {
+        let Some(reply) = self.attempt.reply.as_mut() else {
+            return self.failed(Failure::new(Cause::Internal));
+        };
+        let mut chunks = std::mem::take(&mut self.chunks);
+        let end = match self.pace.run(reply.gather(&mut chunks, limits::RELAY_GATHER_BYTES)).await {
+            Err(action) => return action,
+            Ok(end) => end,
+        };
+        let Stage::Relay(mut relay) = std::mem::take(&mut self.attempt.stage) else {
+            return self.failed(Failure::new(Cause::Internal));
+        };
+        let mut out = std::mem::take(&mut self.out);
+        chunks.drain(..).for_each(|chunk| relay.push(chunk, &mut out));
+        self.chunks = chunks;
+        if matches!(end, Some(Ok(()))) {
+            relay.end(&mut out);
+        }
+        let action = self.forward(relay, out).await;
+        match end {
+            Some(Ok(())) if action == Action::Read => {
+                self.pace.exchange.on(Event::Ended { whole: false }, now())
+            }
+            Some(Err(failure)) if action == Action::Read => {
+                self.attempt.detail = failure.detail;
+                self.pace.exchange.on(Event::Broke(failure.cause), now())
+            }
+            Some(_) | None => action,
+        }
+    }
+
+    pub(super) async fn forward(&mut self, mut relay: Box<Relay>, out: Vec<Bytes>) -> Action {
+        let (moved, spoke) = (relay.take_moved(), relay.take_spoke());
+        let said = relay.said();
+        let (finished, done) = (said.finished, said.done);
+        let error = said.error.clone();
+        self.account.usage(said.usage);
+        self.attempt.stage = Stage::Relay(relay);
+        if let Some(action) = self.send_on(out).await {
+            return action;
+        }
+        match error {
+            Some(failure) => {
+                self.attempt.detail = failure.detail;
+                self.pace.exchange.on(Event::ErrorEvent(failure.cause), now())
+            }
+            None if moved => self.pace.exchange.on(Event::Moved { spoke, finished, done }, now()),
+            None => Action::Read,
+        }
+    }
+
+    pub(super) async fn raw(&mut self, chunk: Option<Result<Bytes, Failure>>) -> Action {
+        self.attempt.stage = Stage::Raw;
+        match chunk {
+            Some(Ok(chunk)) => match self.send_on(vec![chunk]).await {
+                Some(action) => action,
+                None => {
+                    self.pace.exchange.on(Event::Moved { spoke: true, finished: false, done: false }, now())
+                }
+            },
+            None => self.pace.exchange.on(Event::Ended { whole: true }, now()),
+            Some(Err(failure)) => self.pace.exchange.on(Event::Broke(failure.cause), now()),
+        }
+    }
+
+    /// To the client, at its pace. `Some`: it must stop.
+    pub(super) async fn send_on(&mut self, mut out: Vec<Bytes>) -> Option<Action> {
+        let length: usize = out.iter().map(Bytes::len).sum();
+        self.account.sent(length);
+        if out.len() > 1 && length <= limits::RELAY_GATHER_BYTES {
+            // Each piece is an HTTP chunk to hyper: small ones are cheaper copied together.
+            self.pace.outlet.bytes(Bytes::from(out.concat()));
+            out.clear();
+        } else {
+            out.drain(..).for_each(|bytes| self.pace.outlet.bytes(bytes));
+        }
+        self.out = out;
+        if length == 0 { None } else { self.pace.taken().await }
+    }
+
+    pub(super) fn edits(&self) -> Edits {
+        Edits { model: self.shown_model(), ..self.attempt.edits.clone() }
+    }
+
+    /// The name that the client sees, quoted, if edgeward has a say in it.
+    pub(super) fn shown_model(&self) -> Option<Bytes> {
+        let call = &self.job.call;
+        let asked = self.plan.model_name == ModelName::Asked && !call.model.is_empty();
+        asked.then(|| Bytes::from(quote(&call.model)))
+    }
+
+    pub(super) fn renamed(&self, body: Vec<u8>) -> Bytes {
+        let facts = dialect::inspect_answer(self.job.call.dialect, &body);
+        match (self.shown_model(), facts.model) {
+            (Some(name), Some(range)) if body.get(range.clone()) != Some(&name) => {
+                Bytes::from([&body[..range.start], &name, &body[range.end..]].concat())
+            }
+            _ => Bytes::from(body),
+        }
+    }
+}
