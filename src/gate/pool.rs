@@ -3,18 +3,22 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use bytes::BytesMut;
+
 /// All gate buffers of the process.
 #[derive(Clone, Debug)]
 pub struct Pool {
-    free: Rc<RefCell<Vec<Box<[u8]>>>>,
+    free: Rc<RefCell<Vec<BytesMut>>>,
     count: usize,
 }
 
 impl Pool {
-    /// `count` buffers of `size` bytes each.
+    /// `count` buffers of `size` bytes each, cut from one piece of memory: what was never used of it costs none
+    /// but address space, while many small pieces would come from the heap and be zeroed by hand.
     #[must_use]
     pub fn new(count: usize, size: usize) -> Self {
-        let buffers = (0..count).map(|_| vec![0; size].into_boxed_slice()).collect();
+        let mut all = BytesMut::zeroed(count * size);
+        let buffers = (0..count).map(|_| all.split_to(size)).collect();
         Pool { free: Rc::new(RefCell::new(buffers)), count }
     }
 
@@ -35,8 +39,8 @@ impl Pool {
 /// One buffer, on loan. Dropping it gives it back, a panic's unwinding included.
 #[derive(Debug)]
 pub struct Buffer {
-    bytes: Box<[u8]>,
-    home: Rc<RefCell<Vec<Box<[u8]>>>>,
+    bytes: BytesMut,
+    home: Rc<RefCell<Vec<BytesMut>>>,
 }
 
 impl Buffer {
