@@ -358,7 +358,7 @@ impl<'a> Cursor<'a> {
         let mut at = start;
         loop {
             let rest = self.bytes.get(at..).unwrap_or_default();
-            let Some(found) = quote_or_escape(rest) else {
+            let Some(found) = memchr2(b'"', b'\\', rest) else {
                 self.at = self.bytes.len();
                 let raw = self.bytes.get(start..).unwrap_or_default();
                 return Ok(Str { raw, at: start, whole: false });
@@ -433,16 +433,3 @@ impl<'a> Cursor<'a> {
         }
     }
 }
-
-/// Where the next quote or backslash is. Keys and tokens are short: there a look at each byte costs less than to set
-/// up a wide search.
-fn quote_or_escape(rest: &[u8]) -> Option<usize> {
-    let near = rest.get(..SHORT_BYTES).unwrap_or(rest);
-    let found = near.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-    found.or_else(|| {
-        let far = rest.get(near.len()..).unwrap_or_default();
-        memchr2(b'"', b'\\', far).map(|found| near.len() + found)
-    })
-}
-
-const SHORT_BYTES: usize = 24;
