@@ -20,7 +20,7 @@ use super::{
 use crate::limits::{CONFIG_BYTES_MAX, GATE_POOL_MAX};
 
 /// The configuration that `edgeward` starts with: `path` where one is named, else [`DEFAULT_PATH`]
-/// where it exists, else what [`discover`] finds.
+/// where it exists, else what [`discover()`] finds.
 ///
 /// # Errors
 /// Every mistake in the file, with its line; or that it cannot be read.
