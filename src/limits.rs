@@ -66,6 +66,10 @@ pub const PIPELINED_BYTES: usize = 16 * KIB;
 pub const RETRY_AFTER_SECS: u64 = 5;
 /// A 429's Retry-After is believed up to this.
 pub const COOLDOWN_MAX: Duration = Duration::from_secs(600);
+/// A target that refused our key, or does not have the model, is tried last for this long; then once more in its place.
+pub const MISCONFIGURED_PAUSE: Duration = Duration::from_secs(60);
+/// Models of one target that are remembered as missing: their names are the clients' to choose.
+pub const MISSING_MODELS_MAX: usize = 16;
 /// Cool-down of a 429 that names no time.
 pub const COOLDOWN_DEFAULT: Duration = Duration::from_secs(5);
 

@@ -54,6 +54,10 @@ pub struct Facts {
     pub anonymous_thinking: bool,
     /// A finish reason.
     pub finish: Option<Finish>,
+    /// OpenAI's choices in this frame, one bit for each index; the last bit is shared by all from 63 on.
+    pub choices: u64,
+    /// Those of them that have a finish reason.
+    pub ended: u64,
     /// Usage; kept even when the frame carries nothing else.
     pub usage: Option<Usage>,
     /// The frame is *only* usage (OpenAI: `"choices":[]` with `usage`): hidden from a client that did not ask.

@@ -90,12 +90,15 @@ fn decide(look: &mut Look<'_>, seen: &Seen) {
 }
 
 fn choice<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
+    let (mut index, mut ended) = (0, false);
     c.object(|key, c| {
         match key {
+            b"index" => index = c.number()?.unwrap_or(0),
             b"delta" | b"message" => delta(c, look)?,
             b"text" => look.facts.content |= look.token(c)?,
             b"finish_reason" => {
                 if let Some(reason) = c.string()? {
+                    ended = !reason.raw.is_empty();
                     finish(look, reason);
                 }
             }
@@ -103,6 +106,9 @@ fn choice<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
         }
         Ok(())
     })?;
+    let bit = 1 << index.min(63);
+    look.facts.choices |= bit;
+    look.facts.ended |= if ended { bit } else { 0 };
     Ok(())
 }
 

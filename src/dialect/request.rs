@@ -31,6 +31,8 @@ pub struct Call {
     pub wants_progress: bool,
     /// Its token limit, whatever the field is called.
     pub max_tokens: Option<u64>,
+    /// How many answers beside each other it asked for (OpenAI's `n`).
+    pub choices: u32,
     /// The prompt's length, estimated from the body, in tokens.
     pub prompt_tokens: u64,
     spans: Spans,
@@ -125,6 +127,7 @@ pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Call, BadRequest> {
         wants_usage: draft.wants_usage,
         wants_progress: draft.wants_progress,
         max_tokens: draft.max_tokens,
+        choices: draft.choices.unwrap_or(1).max(1),
         prompt_tokens: profile.estimated_tokens(),
         spans: Spans { open, any: !reader.seen.is_empty(), ..draft.spans },
     })
@@ -141,6 +144,7 @@ impl Call {
             wants_usage: false,
             wants_progress: false,
             max_tokens: None,
+            choices: 1,
             prompt_tokens: 0,
             spans: Spans::default(),
         }
@@ -230,6 +234,7 @@ struct Draft {
     wants_usage: bool,
     wants_progress: bool,
     max_tokens: Option<u64>,
+    choices: Option<u32>,
     spans: Spans,
 }
 
@@ -277,6 +282,7 @@ impl<'a> Reader<'a> {
             "max_tokens" | "max_completion_tokens" | "max_output_tokens" => {
                 self.call.max_tokens = text.parse().ok().or(self.call.max_tokens);
             }
+            "n" => self.call.choices = text.parse().ok(),
             "options" => self.call.max_tokens = num_predict(text).or(self.call.max_tokens),
             _ => {}
         }

@@ -137,3 +137,12 @@ proptest! {
         prop_assert_eq!(&value["model"], "real");
     }
 }
+
+#[test]
+fn choices_are_counted() {
+    for (body, choices) in
+        [(r#"{"n":3}"#, 3), (r#"{"n":null}"#, 1), (r#"{"n":0}"#, 1), (r#"{"n":"2"}"#, 1), ("{}", 1)]
+    {
+        assert_eq!(decode(Dialect::OpenaiChat, body.as_bytes()).unwrap().choices, choices, "{body}");
+    }
+}

@@ -16,8 +16,11 @@ pub struct Store {
 pub struct TargetHealth {
     /// It said 429: not a candidate before this.
     pub cooldown_until: Option<Instant>,
-    /// It refused our key or does not know the model: its configuration is wrong until it answers again.
-    pub misconfigured: Option<Cause>,
+    /// When it last refused our key: its configuration is wrong until it answers again.
+    pub refused_key: Option<Instant>,
+    /// Models, by the names that clients asked for, that it said it does not have, and when it last did; the newest
+    /// last, at most [`limits::MISSING_MODELS_MAX`].
+    pub missing: Vec<(String, Instant)>,
     /// Discovered on a usual port, and nothing answers there yet.
     pub absent: bool,
     /// Attempts that committed.
@@ -56,21 +59,32 @@ impl Store {
         self.targets.get(target)
     }
 
-    /// An attempt at `target` committed.
-    pub fn committed(&mut self, target: usize, now: Instant) {
+    /// Whether `target` lately refused our key, or to know `model`: it is tried last, until it may have been mended.
+    #[must_use]
+    pub fn misconfigured(&self, target: usize, model: &str, now: Instant) -> bool {
+        let Some(health) = self.targets.get(target) else { return false };
+        let missing = health.missing.iter().find(|(name, _)| name == model).map(|(_, at)| *at);
+        let lately = |at: Instant| now < at + limits::MISCONFIGURED_PAUSE;
+        health.refused_key.into_iter().chain(missing).any(lately)
+    }
+
+    /// An attempt at `target`, asked for `model`, committed.
+    pub fn committed(&mut self, target: usize, model: &str, now: Instant) {
         if let Some(health) = self.targets.get_mut(target) {
             health.committed += 1;
             health.last_commit = Some(now);
-            health.misconfigured = None;
+            health.refused_key = None;
+            health.missing.retain(|(name, _)| name != model);
             health.cooldown_until = None;
         }
     }
 
-    /// An attempt at `target` failed. Returns true when this newly marks it misconfigured, so that
-    /// it is said loudly once.
+    /// An attempt at `target`, asked for `model`, failed. Returns true when this newly marks it misconfigured,
+    /// so that it is said loudly once.
     pub fn failed(
         &mut self,
         target: usize,
+        model: &str,
         cause: Cause,
         retry_after: Option<Duration>,
         now: Instant,
@@ -87,7 +101,8 @@ impl Store {
                 health.cooldown_until = Some(now + pause);
                 false
             }
-            Cause::Unauthorized | Cause::ModelMissing => health.misconfigured.replace(cause) != Some(cause),
+            Cause::Unauthorized => health.refused_key.replace(now).is_none(),
+            Cause::ModelMissing => health.lacks(model, now),
             _ => false,
         }
     }
@@ -108,6 +123,20 @@ impl Store {
     }
 }
 
+impl TargetHealth {
+    /// Returns whether that is news.
+    fn lacks(&mut self, model: &str, now: Instant) -> bool {
+        let known = self.missing.len();
+        self.missing.retain(|(name, _)| name != model);
+        let news = self.missing.len() == known;
+        if self.missing.len() >= limits::MISSING_MODELS_MAX {
+            self.missing.remove(0);
+        }
+        self.missing.push((model.to_owned(), now));
+        news
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,9 +145,9 @@ mod tests {
     fn a_429_cools_down_as_told_within_bounds() {
         let now = crate::time::now();
         let mut store = Store::new([false, false, false]);
-        store.failed(0, Cause::RateLimited, Some(Duration::from_secs(7)), now);
-        store.failed(1, Cause::RateLimited, None, now);
-        store.failed(2, Cause::RateLimited, Some(Duration::from_secs(1_000_000)), now);
+        store.failed(0, "m", Cause::RateLimited, Some(Duration::from_secs(7)), now);
+        store.failed(1, "m", Cause::RateLimited, None, now);
+        store.failed(2, "m", Cause::RateLimited, Some(Duration::from_secs(1_000_000)), now);
         let until = |t| store.target(t).cooldown_until.map(|at| at - now);
         assert_eq!(until(0), Some(Duration::from_secs(7)));
         assert_eq!(until(1), Some(limits::COOLDOWN_DEFAULT));
@@ -129,10 +158,40 @@ mod tests {
     fn misconfigured_is_news_once_and_ends_with_a_commit() {
         let now = crate::time::now();
         let mut store = Store::new([false]);
-        assert!(store.failed(0, Cause::Unauthorized, None, now));
-        assert!(!store.failed(0, Cause::Unauthorized, None, now));
-        store.committed(0, now);
-        assert_eq!(store.target(0).misconfigured, None);
+        assert!(store.failed(0, "m", Cause::Unauthorized, None, now));
+        assert!(!store.failed(0, "m", Cause::Unauthorized, None, now));
+        assert!(store.misconfigured(0, "other", now));
+        store.committed(0, "other", now);
+        assert!(!store.misconfigured(0, "m", now));
+    }
+
+    #[test]
+    fn a_missing_model_is_missing_alone_and_not_for_ever() {
+        let now = crate::time::now();
+        let mut store = Store::new([false]);
+        assert!(store.failed(0, "typo", Cause::ModelMissing, None, now));
+        assert!(!store.failed(0, "typo", Cause::ModelMissing, None, now));
+        assert!(store.misconfigured(0, "typo", now));
+        assert!(!store.misconfigured(0, "m", now), "other models are served as before");
+        store.committed(0, "m", now);
+        assert!(store.misconfigured(0, "typo", now), "another model's answer says nothing of this one");
+        assert!(
+            !store.misconfigured(0, "typo", now + limits::MISCONFIGURED_PAUSE),
+            "it may have been pulled"
+        );
+        store.committed(0, "typo", now);
+        assert!(!store.misconfigured(0, "typo", now));
+    }
+
+    #[test]
+    fn clients_cannot_fill_memory_with_names() {
+        let now = crate::time::now();
+        let mut store = Store::new([false]);
+        for n in 0..limits::MISSING_MODELS_MAX + 3 {
+            store.failed(0, &n.to_string(), Cause::ModelMissing, None, now);
+        }
+        assert_eq!(store.target(0).missing.len(), limits::MISSING_MODELS_MAX);
+        assert!(store.misconfigured(0, "18", now) && !store.misconfigured(0, "0", now));
     }
 
     #[test]
@@ -140,7 +199,7 @@ mod tests {
         let now = crate::time::now();
         let mut store = Store::new([false]);
         for cause in [Cause::ClientGone, Cause::ClientFault, Cause::Cancelled, Cause::Draining] {
-            store.failed(0, cause, None, now);
+            store.failed(0, "m", cause, None, now);
         }
         assert_eq!(store.target(0).failed, 0);
         assert!(store.target(0).last_failure.is_none());

@@ -88,8 +88,6 @@ pub enum Limit {
     RequestTime,
     /// A client took no byte for too long.
     WriteTime,
-    /// A wait for a buffer took too long.
-    QueueTime,
     /// Streams did not end in the time they had after SIGTERM.
     Drain,
     /// JSON is nested too deep.
@@ -98,7 +96,7 @@ pub enum Limit {
 
 impl Limit {
     /// Every limit, in the order of the enum.
-    pub const ALL: [Limit; 16] = [
+    pub const ALL: [Limit; 15] = [
         Limit::MaxBody,
         Limit::BodyMemory,
         Limit::GatedStreams,
@@ -112,7 +110,6 @@ impl Limit {
         Limit::BodyTime,
         Limit::RequestTime,
         Limit::WriteTime,
-        Limit::QueueTime,
         Limit::Drain,
         Limit::JsonDepth,
     ];
@@ -134,7 +131,6 @@ impl Limit {
             Limit::BodyTime => "body_time",
             Limit::RequestTime => "request_time",
             Limit::WriteTime => "write_time",
-            Limit::QueueTime => "queue_time",
             Limit::Drain => "drain",
             Limit::JsonDepth => "json_depth",
         }

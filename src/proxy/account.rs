@@ -64,7 +64,8 @@ impl Account {
     pub fn attempt_failed(&mut self, target: usize, failure: Failure, retry_after: Option<Duration>) {
         self.attempt_over();
         let at = now();
-        let news = self.gateway.store.borrow_mut().failed(target, failure.cause, retry_after, at);
+        let news =
+            self.gateway.store.borrow_mut().failed(target, &self.model, failure.cause, retry_after, at);
         let name = self.gateway.name(target);
         self.gateway.metrics.attempt(target, Some(failure.cause));
         if failure.cause.fault() != Fault::Downstream {
@@ -81,14 +82,14 @@ impl Account {
         let ttft = at - self.began;
         self.committed = Some((target, ttft));
         self.gateway.metrics.ttft(target, at - self.attempt_began);
-        self.gateway.store.borrow_mut().committed(target, at);
+        self.gateway.store.borrow_mut().committed(target, &self.model, at);
     }
 
     /// The attempt at `target` has an answer that is passed on as it comes: no first token is measured.
     pub fn passed(&mut self, target: usize) {
         let at = now();
         self.committed = Some((target, at - self.began));
-        self.gateway.store.borrow_mut().committed(target, at);
+        self.gateway.store.borrow_mut().committed(target, &self.model, at);
     }
 
     /// Whose answer the client is getting.
@@ -156,7 +157,8 @@ impl Account {
         self.attempt_over();
         self.gateway.metrics.request(outcome);
         if let Some((target, failure)) = &broke {
-            let _not_news = self.gateway.store.borrow_mut().failed(*target, failure.cause, None, now());
+            let _not_news =
+                self.gateway.store.borrow_mut().failed(*target, &self.model, failure.cause, None, now());
             self.gateway.metrics.attempt(*target, Some(failure.cause));
         } else if let Some((target, _)) = self.committed {
             self.gateway.metrics.attempt(target, None);

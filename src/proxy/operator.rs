@@ -104,8 +104,13 @@ fn target_status(gateway: &Gateway, target: usize, at: Instant) -> TargetStatus 
         (false, format!("rate limited for another {} s", (until - at).as_secs().max(1)))
     } else if let Some(why) = config.never_a_candidate() {
         (false, why.to_owned())
-    } else if let Some(cause) = health.misconfigured {
-        (true, format!("misconfigured, tried last: {}", cause.in_words()))
+    } else if health.refused_key.is_some() {
+        (true, format!("misconfigured, tried last: {}", Cause::Unauthorized.in_words()))
+    } else if let Some((model, _)) = health.missing.last() {
+        let others = health.missing.len() - 1;
+        let more = if others == 0 { String::new() } else { format!(" and {others} more") };
+        let seen = last_seen(health.last_commit, health.last_failure, at);
+        (true, format!("misconfigured for model `{model}`{more}, tried last for it; {seen}"))
     } else {
         (true, last_seen(health.last_commit, health.last_failure, at))
     };

@@ -62,7 +62,11 @@ pub fn no_candidate(gateway: &Gateway, plan: &Plan, call: &Call) -> Problem {
         (false, false) if gateway.config.targets.is_empty() => (503, "no_targets"),
         (false, false) => (501, "not_supported"),
     };
-    let mut message = format!("no target can serve model `{}` through this API:", call.model);
+    let mut message = if call.model.is_empty() {
+        "no target can serve this API:".to_owned()
+    } else {
+        format!("no target can serve model `{}` through this API:", call.model)
+    };
     if plan.passed.is_empty() {
         message.push_str(" none is configured; add a [[target]], or start a local model server");
     }

@@ -28,7 +28,7 @@ pub struct Edits {
 /// What the relayed stream has said so far.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
-    /// A finish reason, and nothing said after it: of several choices, each has its own.
+    /// Each choice has its finish reason, and nothing was said after it.
     pub finished: bool,
     /// The protocol's end marker.
     pub done: bool,
@@ -47,6 +47,11 @@ pub struct Relay {
     edits: Edits,
     splitter: Splitter,
     said: Said,
+    /// How many choices the client asked for. A server may show more: one for each of several prompts.
+    expected: u32,
+    /// The choices seen, and those whose last word was a finish reason; bits as in [`Facts::choices`].
+    seen: u64,
+    ended: u64,
     /// The current event's chunks so far, held back.
     pieces: Vec<Bytes>,
     pieces_len: usize,
@@ -72,6 +77,9 @@ impl Relay {
             edits,
             splitter: Splitter::new(dialect.framing()),
             said: Said::default(),
+            expected: 1,
+            seen: 0,
+            ended: 0,
             pieces: Vec::new(),
             pieces_len: 0,
             passing: None,
@@ -82,6 +90,12 @@ impl Relay {
             spoke: false,
             shape: None,
         }
+    }
+
+    /// The client asked for this many choices: the stream is finished when all are.
+    #[must_use]
+    pub fn expecting(self, choices: u32) -> Self {
+        Relay { expected: choices.min(u64::BITS), ..self }
     }
 
     /// What the stream has said.
@@ -198,7 +212,7 @@ impl Relay {
     fn event(&mut self, at: usize, end: usize, run: &mut Run, out: &mut Vec<Bytes>) {
         if let Some(beginning) = self.passing.take() {
             self.moved = true;
-            self.said.finished |= beginning.finish.is_some();
+            self.finish(&beginning, false);
             self.said.done |= beginning.done;
             run.keep_to(end);
             return;
@@ -207,10 +221,10 @@ impl Relay {
         let in_chunk = self.pieces.is_empty();
         let raw = if in_chunk { last } else { self.joined(&last) };
         let dropping_comments = std::mem::take(&mut self.began_held) || self.dropping_comments;
-        if in_chunk && self.shape.as_ref().is_some_and(|shape| shape.fits(&raw)) {
+        // With nothing finished there is nothing that a plain token could take back.
+        if in_chunk && self.ended == 0 && self.shape.as_ref().is_some_and(|shape| shape.fits(&raw)) {
             self.moved = true;
             self.spoke = true;
-            self.said.finished = false;
             run.keep_to(end);
             return;
         }
@@ -269,7 +283,7 @@ impl Relay {
     fn note(&mut self, facts: &Facts, raw: &Bytes) {
         let spoke = facts.content || facts.thinking || facts.anonymous_thinking;
         self.spoke |= spoke;
-        self.said.finished = facts.finish.is_some() || (self.said.finished && !spoke);
+        self.finish(facts, spoke);
         self.said.done |= facts.done;
         self.said.usage = facts.usage.or(self.said.usage);
         if facts.finish == Some(Finish::Failed) && facts.error.is_none() {
@@ -279,6 +293,19 @@ impl Relay {
             let text = raw.get(error.text.clone()).unwrap_or_default();
             self.said.error = Some(Failure::with(error.cause, &json::readable(text)));
         }
+    }
+
+    /// Which choices are finished. A frame of a protocol without choices is about its only one.
+    fn finish(&mut self, facts: &Facts, spoke: bool) {
+        let about = facts.choices.max(1);
+        self.seen |= facts.choices;
+        if spoke {
+            self.ended &= !about;
+        }
+        if facts.finish.is_some() {
+            self.ended |= if facts.choices == 0 { about } else { facts.ended };
+        }
+        self.said.finished = self.ended.count_ones() >= self.expected.max(self.seen.count_ones());
     }
 
     fn hides(&self, facts: &Facts) -> bool {

@@ -247,6 +247,34 @@ fn an_error_event_ends_it_and_is_shown_only_in_the_clients_own_shape() {
 }
 
 #[test]
+fn several_choices_are_finished_when_each_of_them_is() {
+    let said = |index: u32, text: &str| {
+        data(&format!(
+            r#"{{"id":"c","model":"m","choices":[{{"index":{index},"delta":{{"content":"{text}"}},"finish_reason":null}}]}}"#
+        ))
+    };
+    // The reason before the index, as llama.cpp has them.
+    let ended = |index: u32| {
+        data(&format!(
+            r#"{{"id":"c","model":"m","choices":[{{"finish_reason":"stop","index":{index},"delta":{{}}}}]}}"#
+        ))
+    };
+    let finished = |asked: u32, events: &[String]| {
+        let mut relay = Relay::new(CHAT, Edits::default()).expecting(asked);
+        pushed(&mut relay, &[events.concat().as_bytes()]);
+        relay.said().finished
+    };
+    assert!(!finished(2, &[said(0, "a"), ended(0)]), "the second choice has not said a word yet");
+    assert!(!finished(2, &[said(0, "a"), said(1, "b"), ended(0)]));
+    assert!(!finished(2, &[said(0, "a"), said(1, "b"), ended(0), said(1, "c"), said(1, "d")]));
+    assert!(finished(2, &[said(0, "a"), said(1, "b"), ended(0), said(1, "c"), ended(1)]));
+    assert!(!finished(2, &[said(0, "a"), said(1, "b"), ended(0), ended(0)]), "twice the same one");
+    // One choice for each of several prompts: nobody asked for them by number.
+    assert!(!finished(1, &[said(0, "a"), said(1, "b"), ended(0)]));
+    assert!(finished(1, &[said(0, "a"), said(1, "b"), ended(0), ended(1)]));
+}
+
+#[test]
 fn it_is_finished_when_nothing_is_said_after_the_finish() {
     let mut relay = Relay::new(CHAT, edits());
     let mut say = |event: &str| {
@@ -256,7 +284,8 @@ fn it_is_finished_when_nothing_is_said_after_the_finish() {
     assert_eq!(say(&content("A")), (false, true, true));
     assert_eq!(say(&finish(0)), (true, false, true));
     assert_eq!(say(": ping\n\n"), (true, false, false), "a comment is no sign of progress");
-    assert_eq!(say(&content("B")), (false, true, true), "another choice goes on");
+    let other = content("B").replacen("\"delta\"", "\"index\":1,\"delta\"", 1);
+    assert_eq!(say(&other), (false, true, true), "another choice goes on");
     assert_eq!(say(&finish(1)), (true, false, true));
     let usage = data(r#"{"id":"c","model":"m","choices":[],"usage":{"completion_tokens":3}}"#);
     assert_eq!(say(&usage), (true, false, true));

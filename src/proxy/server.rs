@@ -263,7 +263,16 @@ async fn read(
     if has_body {
         json_type(&parts.headers)?;
     }
-    let held = body::read(incoming, &gateway.config.limits, &gateway.bodies).await.map_err(|fault| {
+    // From here on, its body included: a stop finds a request whose client is still sending.
+    let cancel = Rc::new(Cancel::default());
+    cancel.on_connection(&connection.stop);
+    let registered = gateway.live.enter(&id, &cancel, client.key);
+    let held = tokio::select! {
+        biased;
+        _cause = poll_fn(|cx| cancel.poll(cx).map_or(Poll::Pending, Poll::Ready)) => return Err(refusal::stopped()),
+        held = body::read(incoming, &gateway.config.limits, &gateway.bodies) => held,
+    };
+    let held = held.map_err(|fault| {
         if let Some(limit) = fault.limit {
             limit_hit(gateway, limit, Some(&id));
         }
@@ -282,11 +291,9 @@ async fn read(
     } else {
         request::Call::bare(dialect, "")
     };
-    let cancel = Rc::new(Cancel::default());
-    cancel.on_connection(&connection.stop);
     Ok(Job {
         gateway: Rc::clone(gateway),
-        registered: gateway.live.enter(&id, &cancel, client.key),
+        registered,
         id,
         client: client.name,
         method: parts.method,

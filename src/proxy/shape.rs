@@ -40,6 +40,8 @@ impl Shape {
             thinking: _,
             anonymous_thinking: _,
             model: _,
+            choices: _,
+            ended: _,
             text: Some(text),
         } = facts
         else {

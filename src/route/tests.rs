@@ -72,9 +72,12 @@ fn without_a_region_of_its_own_the_files_order_stands() {
 fn a_misconfigured_target_comes_last_of_all_until_it_answers() {
     let config = five();
     let (mut store, now) = (store(&config), crate::time::now());
-    store.failed(2, Cause::Unauthorized, None, now);
+    store.failed(2, "other", Cause::Unauthorized, None, now);
     assert_eq!(names(&config, &plan(&config, &store, &chat("m"), now)), ["d", "b", "e", "a", "c"]);
-    store.committed(2, now);
+    store.committed(2, "m", now);
+    assert_eq!(names(&config, &plan(&config, &store, &chat("m"), now)), ["c", "d", "b", "e", "a"]);
+    store.failed(2, "typo", Cause::ModelMissing, None, now);
+    assert_eq!(names(&config, &plan(&config, &store, &chat("typo"), now)), ["d", "b", "e", "a", "c"]);
     assert_eq!(names(&config, &plan(&config, &store, &chat("m"), now)), ["c", "d", "b", "e", "a"]);
 }
 
@@ -83,8 +86,8 @@ fn who_is_absent_or_cooling_down_is_no_candidate_and_says_so() {
     let config = five();
     let (mut store, now) = (store(&config), crate::time::now());
     store.set_absent(1, true);
-    store.failed(2, Cause::RateLimited, Some(Duration::from_secs(9)), now);
-    store.failed(3, Cause::RateLimited, Some(Duration::from_secs(4)), now);
+    store.failed(2, "m", Cause::RateLimited, Some(Duration::from_secs(9)), now);
+    store.failed(3, "m", Cause::RateLimited, Some(Duration::from_secs(4)), now);
     let later = plan(&config, &store, &chat("m"), now + Duration::from_secs(1));
     assert_eq!(names(&config, &later), ["e", "a"]);
     assert_eq!(why(&config, &later, "b"), Some(Passed::Absent));
@@ -207,14 +210,14 @@ fn embeddings_stay_in_the_family_of_who_would_be_asked_first() {
     assert_eq!(names(&config, &planned(&config, &chat("m"))), ["a", "b", "c", "d"]);
     let now = crate::time::now();
     let mut paused = store(&config);
-    paused.failed(0, Cause::RateLimited, None, now);
+    paused.failed(0, "m", Cause::RateLimited, None, now);
     assert_eq!(
         names(&config, &plan(&config, &paused, &embed, now)),
         ["c"],
         "a pause makes no other family right"
     );
     let mut wrong = store(&config);
-    wrong.failed(0, Cause::Unauthorized, None, now);
+    wrong.failed(0, "m", Cause::Unauthorized, None, now);
     assert_eq!(names(&config, &plan(&config, &wrong, &embed, now)), ["c", "a"]);
     let mut absent = store(&config);
     absent.set_absent(0, true);
@@ -233,7 +236,7 @@ fn without_a_family_embeddings_have_one_target() {
     let embed = Call::bare(Dialect::OpenaiEmbeddings, "m");
     assert_eq!(names(&config, &planned(&config, &embed)), ["a"], "no family is nobody's family");
     let (mut paused, now) = (store(&config), crate::time::now());
-    paused.failed(0, Cause::RateLimited, Some(Duration::from_secs(9)), now);
+    paused.failed(0, "m", Cause::RateLimited, Some(Duration::from_secs(9)), now);
     let plan = plan(&config, &paused, &embed, now);
     assert!(plan.candidates.is_empty());
     assert_eq!(plan.retry_after(), Some(Duration::from_secs(9)));

@@ -68,6 +68,12 @@ fn a_target_that_refuses_our_key_or_model_is_its_configurations_fault() {
             let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
             assert_eq!(answer.header("x-edgeward-attempts"), Some("b:committed"));
             assert_eq!(bad.counts().requests, 1);
+            // But for a model that it may well have it keeps its place.
+            let body = chat(true).replacen("\"model\":\"m\"", "\"model\":\"m2\"", 1);
+            assert_ne!(body, chat(true));
+            let answer = ask(program.addr, "POST", CHAT, &[], &body).await;
+            let first = if cause == "model_missing" { "a:model_missing,b:committed" } else { "b:committed" };
+            assert_eq!(answer.header("x-edgeward-attempts"), Some(first));
         }
     });
 }

@@ -281,3 +281,22 @@ fn a_hangup_while_connecting_leaves_no_attempt() {
         assert_eq!(program.status().await["targets"][0]["failed"], 0);
     });
 }
+
+#[test]
+fn a_body_still_on_its_way_at_the_drains_end_is_answered() {
+    run(LIMIT, async {
+        let server = SimServer::start(healthy("a")).await.unwrap();
+        let config = format!("[limits]\ndrain = \"200ms\"\n{}", target("a", "openai", &server, ""));
+        let program = Program::start(&config).await;
+        let mut wire = Wire::connect(program.addr).await;
+        let whole = request("POST", CHAT, &[], &chat(true));
+        wire.write(&whole[..whole.len() - 5]).await;
+        while program.status().await["requests"] != 1 {}
+        program.terminate();
+        let answer = wire.answer().await;
+        assert_eq!(answer.status, 503, "{}", answer.text());
+        assert!(answer.text().contains("stopping"), "{}", answer.text());
+        assert_eq!(program.exit_code().await, Some(0));
+        assert_eq!(server.counts().requests, 0);
+    });
+}

@@ -28,7 +28,8 @@ impl Driver {
         self.own_headers(&mut headers, Some(self.target()));
         match std::mem::take(&mut self.attempt.stage) {
             Stage::Committed(gate, rest) => {
-                let mut relay = Box::new(Relay::new(self.job.call.dialect, self.edits()));
+                let call = &self.job.call;
+                let mut relay = Box::new(Relay::new(call.dialect, self.edits()).expecting(call.choices));
                 let held = Bytes::copy_from_slice(gate.held());
                 drop((gate, self.room.take()));
                 let mut out = Vec::new();

@@ -165,8 +165,10 @@ impl Slot {
             Ok(Ok(Via::Http1(connection))) => self.put_back(connection),
             // `open` has kept it already.
             Ok(Ok(Via::Http2(_))) => {}
-            Ok(Err(failure)) => tracing::debug!(host = ?self.host, %failure, "no warm spare"),
-            Err(_) => tracing::debug!(host = ?self.host, "no warm spare in time"),
+            Ok(Err(failure)) => {
+                tracing::debug!(host = self.host.to_str().unwrap_or_default(), %failure, "no warm spare")
+            }
+            Err(_) => tracing::debug!(host = self.host.to_str().unwrap_or_default(), "no warm spare in time"),
         }
     }
 }
