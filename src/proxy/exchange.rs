@@ -38,7 +38,8 @@ pub enum Event<'a> {
         spoke: bool,
         /// A finish reason was seen, and nothing said after it: of several choices, each has its own.
         finished: bool,
-        /// The protocol's end marker was seen by now.
+        /// The protocol's end marker was seen by now. After a token it is an end, also without a finish reason:
+        /// servers that send none exist (WIRE-CASES B47 to B53), and an error before it is an error all the same.
         done: bool,
     },
     /// After the commit: the body's clean end. `whole`: the transport's end is the answer's end.

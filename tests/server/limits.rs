@@ -242,6 +242,34 @@ fn bodies_together_are_bounded_and_wait_for_room() {
 }
 
 #[test]
+fn bodies_that_are_only_announced_take_no_room() {
+    run(LIMIT, async {
+        let server = SimServer::start(healthy("a")).await.unwrap();
+        let config = format!(
+            "[limits]\nmax_body = \"1MiB\"\nbody_memory = \"2MiB\"\n{}",
+            target("a", "openai", &server, "")
+        );
+        let program = Program::start(&config).await;
+        let mut announced = Vec::new();
+        for _ in 0..4 {
+            let mut wire = Wire::connect(program.addr).await;
+            let body = " ".repeat(1 << 20);
+            let whole = request("POST", CHAT, &[], &body);
+            wire.write(&whole[..whole.len() - body.len()]).await;
+            announced.push(wire);
+        }
+        program.until_metric("edgeward_connections", 5.0).await;
+        assert_eq!(program.metric("edgeward_body_memory_bytes").await, 0.0);
+        assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(false)).await.status, 200);
+        // One that has begun, and every other one that fits beside it, leave room for chats.
+        for wire in &mut announced {
+            wire.write(" ").await;
+        }
+        assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(false)).await.status, 200);
+    });
+}
+
+#[test]
 fn a_stream_waits_for_a_gate_buffer_and_no_longer_than_it_is_told_to() {
     run(LIMIT, async {
         let server = SimServer::start(parse("SSE\nHANG 60000").unwrap()).await.unwrap();

@@ -113,7 +113,11 @@ impl Driver {
                 body.extend_from_slice(&chunk);
                 if reserved.is_none() {
                     // For the whole of it at once: growing step by step, two answers could wait for each other.
-                    let room = gateway.answers.reserve(limits.answer_buffer, limits.queue_time);
+                    let room = gateway.answers.reserve(
+                        limits.answer_buffer,
+                        limits.answer_buffer,
+                        limits.queue_time,
+                    );
                     reserved = match self.pace.run(room).await {
                         Ok(Some(room)) => Some(room),
                         Ok(None) => {
