@@ -18,6 +18,8 @@ pub struct TargetHealth {
     pub cooldown_until: Option<Instant>,
     /// It refused our key or does not know the model: its configuration is wrong until it answers again.
     pub misconfigured: Option<Cause>,
+    /// Its certificate was not valid yet by this box's clock: since when it waits for the clock to be set.
+    pub waiting_for_time: Option<Instant>,
     /// Discovered on a usual port, and nothing answers there yet.
     pub absent: bool,
     /// Attempts that committed.
@@ -30,6 +32,16 @@ pub struct TargetHealth {
     pub last_failure: Option<(Instant, Cause)>,
     /// Attempts under way.
     pub in_flight: usize,
+}
+
+impl TargetHealth {
+    /// Whether it is tried after all others: its configuration is wrong until it answers again, or its
+    /// certificate is not valid until the clock is set.
+    #[must_use]
+    pub fn comes_last(&self, now: Instant) -> bool {
+        let waits = |since| now.saturating_duration_since(since) < limits::CLOCK_PATIENCE;
+        self.misconfigured.is_some() || self.waiting_for_time.is_some_and(waits)
+    }
 }
 
 impl Store {
@@ -63,7 +75,30 @@ impl Store {
             health.last_commit = Some(now);
             health.misconfigured = None;
             health.cooldown_until = None;
+            health.waiting_for_time = None;
         }
+    }
+
+    /// A connection to `target` was made, its certificate is valid.
+    pub fn reached(&mut self, target: usize) {
+        if let Some(health) = self.targets.get_mut(target) {
+            health.waiting_for_time = None;
+        }
+    }
+
+    /// The certificate of `target` is not valid yet by this box's clock. Returns true when this is news.
+    pub fn waits_for_time(&mut self, target: usize, now: Instant) -> bool {
+        self.targets.get_mut(target).is_some_and(|health| health.waiting_for_time.replace(now).is_none())
+    }
+
+    /// The clock was set: nobody waits for it any more. Returns who did.
+    pub fn clock_was_set(&mut self) -> Vec<usize> {
+        let waiting = self
+            .targets
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(index, health)| health.waiting_for_time.take().map(|_| index));
+        waiting.collect()
     }
 
     /// An attempt at `target` failed. Returns true when this newly marks it misconfigured, so that
@@ -133,6 +168,26 @@ mod tests {
         assert!(!store.failed(0, Cause::Unauthorized, None, now));
         store.committed(0, now);
         assert_eq!(store.target(0).misconfigured, None);
+    }
+
+    #[test]
+    fn waiting_for_time_is_no_failure_and_ends_with_the_clock_a_connection_or_patience() {
+        let now = crate::time::now();
+        let mut store = Store::new([false, false, false]);
+        for target in 0..3 {
+            assert!(store.waits_for_time(target, now));
+            assert!(!store.waits_for_time(target, now), "told once");
+            store.failed(target, Cause::Clock, None, now);
+            assert_eq!(store.target(target).failed, 0);
+            assert!(store.target(target).comes_last(now));
+            assert!(!store.target(target).comes_last(now + limits::CLOCK_PATIENCE));
+        }
+        store.committed(0, now);
+        store.reached(1);
+        assert!(!store.target(0).comes_last(now) && !store.target(1).comes_last(now));
+        assert_eq!(store.clock_was_set(), [2]);
+        assert!(!store.target(2).comes_last(now));
+        assert_eq!(store.clock_was_set(), [0; 0]);
     }
 
     #[test]

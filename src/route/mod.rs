@@ -89,7 +89,8 @@ impl Plan {
 /// Plans one request.
 ///
 /// Groups come in the route's order, else the router's; inside a group the own region first, then the
-/// file's order. A misconfigured target is still tried, but last: its configuration may have been mended.
+/// file's order. A misconfigured target is still tried, but last: its configuration may have been mended. So is
+/// one whose certificate waits for the clock to be set.
 #[must_use]
 pub fn plan(config: &Config, store: &Store, call: &Call, now: Instant) -> Plan {
     let route = config.routes.iter().find(|route| route.matches(&call.model));
@@ -117,8 +118,8 @@ pub fn plan(config: &Config, store: &Store, call: &Call, now: Instant) -> Plan {
         }
         match verdict {
             Ok(()) => {
-                let misconfigured = store.get(index).is_some_and(|health| health.misconfigured.is_some());
-                order.push((misconfigured, group, elsewhere, index));
+                let last = store.get(index).is_some_and(|health| health.comes_last(now));
+                order.push((last, group, elsewhere, index));
             }
             Err(why) => plan.passed.push((index, why)),
         }

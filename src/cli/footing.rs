@@ -1,0 +1,111 @@
+//! What the process takes from the system before it serves, so that it stands when the box starves: memory that
+//! stays, file descriptors, and a look at the clock.
+//!
+//! Rust aborts where an allocation fails, so none may: what requests take is bounded (`Limits::memory`), the unit's
+//! `MemoryMax=` stands above it, and locked memory is asked for only where its limit does too. A process whose new
+//! memory is to be locked gets none beyond `LimitMEMLOCK=`.
+
+use std::fs;
+
+use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::config::{Config, Limits, LockMemory};
+use crate::observe::events;
+use crate::time;
+
+/// Raises the limit of file descriptors as far as it goes, and lets in only as many connections as it allows, so
+/// that those which are served never lack one. Says so.
+pub(super) fn descriptors(limits: &mut Limits) {
+    let have = raised(Resource::Nofile);
+    let need = limits.descriptors();
+    let Some(have) = have.filter(|have| *have < need) else { return };
+    limits.connections = connections_within(have);
+    events::descriptors_low(have, need, limits.connections);
+}
+
+/// What `check` says of it: the limit here, if it is too low for `limits`.
+pub(super) fn descriptors_low(limits: &Limits) -> Option<u64> {
+    getrlimit(Resource::Nofile).maximum.filter(|have| *have < limits.descriptors())
+}
+
+/// At least one: whoever starts this with almost nothing shall get an answer.
+fn connections_within(descriptors: u64) -> usize {
+    let left = descriptors.saturating_sub(crate::limits::DESCRIPTORS_RESERVED) / 2;
+    usize::try_from(left).unwrap_or(usize::MAX).max(1)
+}
+
+/// Locks what the process has, code included, and whatever it touches later. After everything is made that is made
+/// once: that is faulted in here. Says whether.
+pub(super) fn memory(config: &Config) {
+    if config.lock_memory == LockMemory::Off {
+        return;
+    }
+    match lock(config.limits.memory()) {
+        Ok(()) => events::memory_locked(locked().unwrap_or_default()),
+        Err(why) => events::memory_not_locked(&why, config.lock_memory == LockMemory::On),
+    }
+}
+
+fn lock(need: u64) -> Result<(), String> {
+    if let Some(have) = raised(Resource::Memlock).filter(|have| *have < need) {
+        return Err(format!(
+            "LimitMEMLOCK= allows {} KiB, and requests may take {} KiB by [limits]",
+            have / 1024,
+            need / 1024
+        ));
+    }
+    let refused = |error: rustix::io::Errno| format!("the system refuses it: {error}");
+    // All that there is now, each page: an error path that lies on a starving disk is no help. Later memory page by
+    // page, as it is touched: the stack of a thread for name look-ups is 2 MiB, and 16 KiB of it are used.
+    mlockall(MlockAllFlags::CURRENT).map_err(refused)?;
+    mlockall(MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT).map_err(refused)
+}
+
+/// The limit after raising it to the most that this process may have; `None` is no limit.
+fn raised(resource: Resource) -> Option<u64> {
+    let limit = getrlimit(resource);
+    if limit.current != limit.maximum {
+        // Refused, it stays as it is.
+        let _as_it_was = setrlimit(resource, Rlimit { current: limit.maximum, ..limit });
+    }
+    getrlimit(resource).current
+}
+
+/// Bytes of this process that are locked.
+fn locked() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// Says that the clock is wrong.
+pub(super) fn clock() {
+    let wall = time::wall();
+    if time::is_wrong(wall) {
+        events::clock_wrong(wall);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_descriptors_for_everything_else() {
+        for descriptors in [0, 1, 49, 64, 256, 1024, 2096, 4096, 1 << 20] {
+            let connections = connections_within(descriptors);
+            let need = Limits { connections, ..Limits::default() }.descriptors();
+            assert!(need <= descriptors || connections == 1, "{descriptors}: {connections} need {need}");
+            let more = Limits { connections: connections + 1, ..Limits::default() }.descriptors();
+            assert!(more > descriptors, "{descriptors}: more than {connections} would do");
+        }
+    }
+
+    #[test]
+    fn the_default_configuration_is_bounded_as_the_unit_says() {
+        let memory = Limits::default().memory();
+        assert!(memory < 320 << 20, "{memory}");
+        assert!(memory > (96 + 32 + 4) << 20, "{memory}");
+    }
+}
