@@ -185,6 +185,8 @@ pub const LOG_VALUE_BYTES: usize = 2048;
 pub const LOG_WAIT: Duration = Duration::from_millis(5);
 /// A limit that is hit all the time is logged once in this.
 pub const LIMIT_LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// That no connection can be accepted is tried ten times a second, and logged once in this.
+pub const ACCEPT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 const _: () = assert!(GATE_BUFFER >= GATE_BUFFER_MIN);
 const _: () = assert!(GATE_BUFFER * GATED_STREAMS <= GATE_POOL_MAX);

@@ -48,7 +48,8 @@ pub(super) fn memory(config: &Config) {
 }
 
 fn lock(need: u64) -> Result<(), String> {
-    if let Some(have) = raised(Resource::Memlock).filter(|have| *have < need) {
+    let allowed = raised(Resource::Memlock).filter(|have| *have < need && !exempt());
+    if let Some(have) = allowed {
         return Err(format!(
             "LimitMEMLOCK= allows {} KiB, and requests may take {} KiB by [limits]",
             have / 1024,
@@ -72,11 +73,25 @@ fn raised(resource: Resource) -> Option<u64> {
     getrlimit(resource).current
 }
 
+/// Whether no limit of locked memory holds for this process: root's, outside a container with users of its own,
+/// whose capabilities do not count here (mlock(2)).
+fn exempt() -> bool {
+    const CAP_IPC_LOCK: u32 = 14;
+    let held = status("CapEff").and_then(|mask| u64::from_str_radix(&mask, 16).ok()).unwrap_or(0);
+    let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    held & (1 << CAP_IPC_LOCK) != 0 && users.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
 /// Bytes of this process that are locked.
 fn locked() -> Option<u64> {
+    status("VmLck")?.strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// What the kernel says of this process under `name`.
+fn status(name: &str) -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(value.trim().to_owned())
 }
 
 /// Says that the clock is wrong.

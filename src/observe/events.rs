@@ -275,14 +275,14 @@ fn unix(wall: SystemTime) -> u64 {
 }
 
 /// A connection could not be accepted: no file descriptors, no memory. At most one line in
-/// [`limits::LIMIT_LOG_INTERVAL`].
+/// [`limits::ACCEPT_LOG_INTERVAL`]: it may go on for days.
 pub fn accept_failed(error: &std::io::Error) {
     thread_local! {
         static TOLD: Cell<Option<Instant>> = const { Cell::new(None) };
     }
     let now = crate::time::now();
     let quiet =
-        TOLD.get().is_some_and(|told| now.saturating_duration_since(told) < limits::LIMIT_LOG_INTERVAL);
+        TOLD.get().is_some_and(|told| now.saturating_duration_since(told) < limits::ACCEPT_LOG_INTERVAL);
     if quiet {
         return;
     }
