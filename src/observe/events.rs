@@ -290,8 +290,21 @@ pub fn accept_failed(error: &std::io::Error) {
     error!(
         message_id = ACCEPT_FAILED,
         edgeward_event = "accept_failed",
-        "Cannot accept connections: {error}; running streams go on, new ones wait until some have ended"
+        edgeward_detail = lacking(error),
+        "Cannot accept connections: {}; running streams go on, new ones wait until some have ended",
+        lacking(error)
     );
+}
+
+/// What an error says is lacking, in words that are there already: the system's own would have to be allocated.
+fn lacking(error: &std::io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(23) => "the box has no file descriptor left (ENFILE)",
+        Some(24) => "this process has no file descriptor left (EMFILE)",
+        Some(12) => "the box has no memory left (ENOMEM)",
+        Some(105) => "the network has no memory left (ENOBUFS)",
+        _ => "the system refuses it",
+    }
 }
 
 /// The beginning of a request's body. Only with `log_prompts`.

@@ -94,8 +94,11 @@ impl Cgroup {
         Some(group)
     }
 
-    fn add(&self, pid: u32) {
-        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    /// Words before a program that runs in it from its first page on.
+    fn within(&self) -> [String; 4] {
+        let procs = self.0.join("cgroup.procs");
+        let script = format!("echo $$ > {} && exec \"$@\"", procs.display());
+        ["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]
     }
 
     /// Takes all memory that there is, until it is ended for it: tail keeps a line until it ends.
@@ -137,11 +140,13 @@ fn a_hog_beside_it_is_ended_and_streams_go_on() {
         let server = SimServer::start(model.clone()).await.unwrap();
         let folder = Folder::new();
         let config = target("a", "openai", &server, "");
-        let command = by(unlimited().unwrap_or(&[]), &folder, &config);
+        let within = group.within();
+        let words: Vec<&str> =
+            within.iter().map(String::as_str).chain(unlimited().into_iter().flatten().copied()).collect();
+        let command = by(&words, &folder, &config);
         let program = Program::started(folder, command).await;
         // As the unit does. Who may not lower it has the hog raise its own: the kernel compares the two.
         let _may_not = fs::write(format!("/proc/{}/oom_score_adj", program.pid()), "-900");
-        group.add(program.pid());
 
         for _ in 0..2 {
             let mut streams = Vec::new();
