@@ -360,13 +360,14 @@ pub fn limit_hit(limit: Limit, request: Option<&str>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::HashSet;
 
     use super::super::line::tests::lines;
     use super::*;
 
-    const RECORD: Record<'static> = Record {
+    /// A usual one.
+    pub const RECORD: Record<'static> = Record {
         request: "r-1",
         client: None,
         dialect: "openai_chat",

@@ -256,6 +256,18 @@ mod tests {
         });
     }
 
+    /// What a box writes for each request: journald keeps a little more than this, or less where it compresses.
+    #[test]
+    fn a_request_costs_the_journal_less_than_a_kilobyte() {
+        let (sink, socket, _dir) = journal(LevelFilter::INFO);
+        tracing::subscriber::with_default(sink, || {
+            super::super::events::request_done(&super::super::events::tests::RECORD);
+        });
+        let sizes: Vec<usize> = received(&socket).iter().map(Vec::len).collect();
+        println!("journal: {} bytes a request", sizes[0]);
+        assert!(sizes.len() == 1 && sizes[0] < 1024, "{sizes:?}");
+    }
+
     #[test]
     fn two_at_once_do_not_wait_for_each_other() {
         let (sink, socket, _dir) = journal(LevelFilter::INFO);
