@@ -21,6 +21,11 @@ pub fn check(
         Ok(loaded) => {
             out.write_all(config::plan_text(&loaded.config, &loaded.warnings).as_bytes())?;
             let limits = &loaded.config.limits;
+            writeln!(
+                out,
+                "memory    at most {} MiB, if every limit is reached at once; MemoryMax= belongs above it",
+                limits.memory().div_ceil(1 << 20)
+            )?;
             if let Some(have) = footing::descriptors_low(limits) {
                 let need = limits.descriptors();
                 writeln!(

@@ -21,7 +21,7 @@ use crate::wall::{LONG_AGO, WallClock};
 const YEAR: i64 = 365 * 24 * 3600;
 
 /// A cloud: `server` behind TLS, with a certificate that is valid since 2020. Its `[[target]]`.
-async fn cloud(server: &SimServer, folder: &Folder) -> String {
+async fn cloud(server: &SimServer, folder: &Folder, spare: bool) -> String {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -53,62 +53,72 @@ async fn cloud(server: &SimServer, folder: &Folder) -> String {
     });
     format!(
         "\n[[target]]\nname = \"cloud\"\nkind = \"openai\"\nurl = \"https://localhost:{port}\"\nplace = \"cloud\"\n\
-         group = \"clouds\"\nca_file = \"ca.pem\"\nmodels = {{ \"*\" = \"m\" }}\nspare = true\n"
+         group = \"clouds\"\nca_file = \"ca.pem\"\nmodels = {{ \"*\" = \"m\" }}\nspare = {spare}\n"
     )
 }
 
 #[test]
 fn a_target_waits_for_the_time_and_is_tried_as_soon_as_it_is_set() {
-    run(LIMIT, async {
-        let (far, near) = (
-            SimServer::start(healthy("far")).await.unwrap(),
-            SimServer::start(healthy("near")).await.unwrap(),
-        );
-        let folder = Folder::new();
-        let clock = WallClock::new(&folder);
-        clock.set(LONG_AGO);
-        let config = format!(
-            "{}{}\n[router]\ngroups = [\"clouds\", \"g\"]\n",
-            cloud(&far, &folder).await,
-            target("box", "openai", &near, "")
-        );
-        let program = Program::start_in(folder, &config, &clock.env()).await;
-        assert!(program.log().contains("1980-01-01T"), "the clock is that of the test: {}", program.log());
-        program.logged(&["WARN", "clock_wrong", "clock=3155"]).await;
-        // The spare finds it out before any request does.
-        program.logged(&["WARN", "target_waiting", "target=cloud", "cause=clock"]).await;
-        let status = program.status().await;
-        assert_eq!(status["clock_wrong"], true);
-        assert_eq!(status["targets"][0]["candidate"], true);
-        assert!(status["targets"][0]["reason"].as_str().unwrap().contains("clock to be set"), "{status}");
+    run(LIMIT, waits(true));
+}
 
-        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
-        assert_eq!(answer.header("x-edgeward-attempts"), Some("box:committed"), "the cloud comes last");
-        near.set(parse("REFUSE").unwrap());
-        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
-        assert_eq!(answer.status, 502, "{}", answer.text());
-        assert!(answer.header("x-edgeward-attempts").unwrap().ends_with("cloud:clock"));
-        assert!(answer.text().contains("waiting for this box's clock to be set"), "{}", answer.text());
-        let status = program.status().await;
-        assert_eq!(status["targets"][0]["failed"], 0, "waiting is no failure: {status}");
-        assert_eq!(program.log().matches("target_waiting").count(), 1, "{}", program.log());
+#[test]
+fn so_does_one_of_which_no_spare_is_kept() {
+    run(LIMIT, waits(false));
+}
 
-        let set = now();
-        clock.offset(0);
-        program.logged(&["INFO", "clock_set", "targets=1"]).await;
-        let tried = async {
-            while program.status().await["targets"][0]["idle_connections"] != 1 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(SOON, tried).await.expect("a spare, unasked");
-        assert!(now() - set < Duration::from_secs(4), "{:?}", now() - set);
-        let status = program.status().await;
-        assert_eq!(status["clock_wrong"], false);
-        assert!(!status["targets"][0]["reason"].as_str().unwrap().contains("clock"), "{status}");
+/// A cloud before the box, by a wrong clock that is set then.
+async fn waits(spare: bool) {
+    let (far, near) =
+        (SimServer::start(healthy("far")).await.unwrap(), SimServer::start(healthy("near")).await.unwrap());
+    let folder = Folder::new();
+    let clock = WallClock::new(&folder);
+    clock.set(LONG_AGO);
+    let config = format!(
+        "{}{}\n[router]\ngroups = [\"clouds\", \"g\"]\n",
+        cloud(&far, &folder, spare).await,
+        target("box", "openai", &near, "")
+    );
+    let program = Program::start_in(folder, &config, &clock.env()).await;
+    assert!(program.log().contains("1980-01-01T"), "the clock is that of the test: {}", program.log());
+    program.logged(&["WARN", "clock_wrong", "clock=3155"]).await;
+    // A spare finds it out before any request does.
+    if !spare {
         let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
-        assert_eq!(answer.header("x-edgeward-attempts"), Some("cloud:committed"), "and the first again");
-    });
+        assert_eq!(answer.header("x-edgeward-attempts"), Some("cloud:clock,box:committed"));
+    }
+    program.logged(&["WARN", "target_waiting", "target=cloud", "cause=clock"]).await;
+    let status = program.status().await;
+    assert_eq!(status["clock_wrong"], true);
+    assert_eq!(status["targets"][0]["candidate"], true);
+    assert!(status["targets"][0]["reason"].as_str().unwrap().contains("clock to be set"), "{status}");
+
+    let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+    assert_eq!(answer.header("x-edgeward-attempts"), Some("box:committed"), "the cloud comes last");
+    near.set(parse("REFUSE").unwrap());
+    let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+    assert_eq!(answer.status, 502, "{}", answer.text());
+    assert!(answer.header("x-edgeward-attempts").unwrap().ends_with("cloud:clock"));
+    assert!(answer.text().contains("waiting for this box's clock to be set"), "{}", answer.text());
+    let status = program.status().await;
+    assert_eq!(status["targets"][0]["failed"], 0, "waiting is no failure: {status}");
+    assert_eq!(program.log().matches("target_waiting").count(), 1, "{}", program.log());
+
+    let set = now();
+    clock.offset(0);
+    program.logged(&["INFO", "clock_set", "targets=1"]).await;
+    let tried = async {
+        while program.status().await["targets"][0]["idle_connections"] != 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(SOON, tried).await.expect("tried, unasked");
+    assert!(now() - set < Duration::from_secs(4), "{:?}", now() - set);
+    let status = program.status().await;
+    assert_eq!(status["clock_wrong"], false);
+    assert!(!status["targets"][0]["reason"].as_str().unwrap().contains("clock"), "{status}");
+    let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+    assert_eq!(answer.header("x-edgeward-attempts"), Some("cloud:committed"), "and the first again");
 }
 
 #[test]
@@ -118,7 +128,7 @@ fn where_everyone_waits_for_the_time_clients_are_asked_to_come_back() {
         let folder = Folder::new();
         let clock = WallClock::new(&folder);
         clock.set(LONG_AGO);
-        let config = cloud(&far, &folder).await;
+        let config = cloud(&far, &folder, true).await;
         let program = Program::start_in(folder, &config, &clock.env()).await;
         let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
         assert_eq!(answer.status, 503, "{}", answer.text());

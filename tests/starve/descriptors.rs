@@ -152,6 +152,7 @@ fn check_says_that_the_limit_is_low() {
             let output = checked.output().await.unwrap();
             let text = String::from_utf8(output.stdout).unwrap();
             assert!(output.status.success(), "{text}");
+            assert!(text.lines().any(|line| line.starts_with("memory    at most 2")), "{text}");
             assert_eq!(text.contains("needs 2048 file descriptors and 1024 are allowed"), low, "{text}");
         }
     });

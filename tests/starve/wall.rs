@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::program::Folder;
 
@@ -48,7 +48,7 @@ impl WallClock {
 
     /// Shows `time` after 1970 from now on.
     pub fn set(&self, time: Duration) {
-        let right = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let right = edgeward::time::wall().duration_since(UNIX_EPOCH).unwrap();
         self.offset(time.as_secs() as i64 - right.as_secs() as i64);
     }
 
