@@ -10,7 +10,7 @@ use crate::program::{CHAT, Program, ask, chat, run, target};
 
 /// Seconds of a day.
 const DAY: u64 = 24 * 3600;
-/// A request that is answered is told in at most this, in bytes; README.md has what it comes to in a day.
+/// A request that is answered is told in at most this, in bytes.
 const LINE_MAX: u64 = 400;
 
 /// From `/proc/PID/io`: bytes given to write(2) and its like, and bytes that went to a disk.
