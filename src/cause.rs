@@ -16,6 +16,8 @@ pub enum Cause {
     Closed,
     /// The TLS handshake failed, certificate included.
     Tls,
+    /// The target's certificate is not valid yet by this box's clock, which is what a clock that was not set looks like.
+    Clock,
     /// No connection within `deadlines.connect`.
     TimeoutConnect,
     /// No first token within `deadlines.first_token`.
@@ -68,6 +70,8 @@ pub enum Cause {
     Draining,
     /// A limit of edgeward itself: no gate buffer, no room for the answer.
     NoBuffer,
+    /// This process, or this box, has no file descriptor or no memory left for another connection.
+    Exhausted,
     /// A fault in edgeward.
     Internal,
 }
@@ -85,12 +89,13 @@ pub enum Fault {
 
 impl Cause {
     /// Every cause, in the order of the enum; for metrics and exhaustive tests.
-    pub const ALL: [Cause; 32] = [
+    pub const ALL: [Cause; 34] = [
         Cause::Refused,
         Cause::Unreachable,
         Cause::Reset,
         Cause::Closed,
         Cause::Tls,
+        Cause::Clock,
         Cause::TimeoutConnect,
         Cause::TimeoutFirstToken,
         Cause::TimeoutBetweenTokens,
@@ -117,6 +122,7 @@ impl Cause {
         Cause::Cancelled,
         Cause::Draining,
         Cause::NoBuffer,
+        Cause::Exhausted,
         Cause::Internal,
     ];
 
@@ -129,6 +135,7 @@ impl Cause {
             Cause::Reset => "reset",
             Cause::Closed => "closed",
             Cause::Tls => "tls",
+            Cause::Clock => "clock",
             Cause::TimeoutConnect => "timeout_connect",
             Cause::TimeoutFirstToken => "timeout_first_token",
             Cause::TimeoutBetweenTokens => "timeout_between_tokens",
@@ -155,6 +162,7 @@ impl Cause {
             Cause::Cancelled => "cancelled",
             Cause::Draining => "draining",
             Cause::NoBuffer => "no_buffer",
+            Cause::Exhausted => "exhausted",
             Cause::Internal => "internal",
         }
     }
@@ -168,6 +176,7 @@ impl Cause {
             Cause::Reset => "connection reset",
             Cause::Closed => "connection closed before the answer was whole",
             Cause::Tls => "TLS handshake failed",
+            Cause::Clock => "waiting for this box's clock to be set",
             Cause::TimeoutConnect => "no connection in time",
             Cause::TimeoutFirstToken => "no first token in time",
             Cause::TimeoutBetweenTokens => "the stream stalled",
@@ -194,6 +203,7 @@ impl Cause {
             Cause::Cancelled => "cancelled",
             Cause::Draining => "edgeward is stopping",
             Cause::NoBuffer => "no gate buffer was free",
+            Cause::Exhausted => "no file descriptor or memory was left on this box",
             Cause::Internal => "internal error in edgeward",
         }
     }
@@ -203,7 +213,12 @@ impl Cause {
     pub const fn fault(self) -> Fault {
         match self {
             Cause::ClientFault | Cause::ClientGone | Cause::Cancelled => Fault::Downstream,
-            Cause::Draining | Cause::NoBuffer | Cause::Internal | Cause::TimeoutTotal => Fault::Internal,
+            Cause::Draining
+            | Cause::NoBuffer
+            | Cause::Exhausted
+            | Cause::Clock
+            | Cause::Internal
+            | Cause::TimeoutTotal => Fault::Internal,
             Cause::Refused
             | Cause::Unreachable
             | Cause::Reset

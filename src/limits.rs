@@ -162,6 +162,25 @@ pub const H2_PING_INTERVAL: Duration = Duration::from_secs(10);
 /// HTTP/2: a connection that gives none in this time is dead.
 pub const H2_PING_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// What one client connection and its request take beside their bodies and buffers, in bytes: hyper's read buffer
+/// may double, and what the client has not taken yet of its answer waits in an outlet's queue.
+pub const CONNECTION_BYTES: usize = 96 * KIB;
+/// The program itself, its code included, in bytes, with room to spare: 10 MiB locked were measured.
+pub const MEMORY_AT_REST: usize = 24 * MIB;
+/// File descriptors that clients and their attempts never get: listeners, the log, the event loop, name look-ups,
+/// spares, connections that are being turned away.
+pub const DESCRIPTORS_RESERVED: u64 = 48;
+/// Connections that are being turned away at once; more are closed without a word.
+pub const TURNED_AWAY_MAX: usize = 16;
+
+/// Seconds since 1970 that no right clock can show less than: the day on which the oldest compiler that builds this
+/// (`rust-version`, 1.95) came out, 2026-04-16. `SOURCE_DATE_EPOCH` at build time names a later one.
+pub const BUILT_AFTER: u64 = 1_776_297_600;
+/// The wall clock moved by more than this against the monotonic one between two looks: somebody set it.
+pub const CLOCK_STEP: Duration = Duration::from_secs(1);
+/// A target whose certificate is not valid yet is tried last for this long, or until the clock is set.
+pub const CLOCK_PATIENCE: Duration = Duration::from_secs(60);
+
 /// A log line as text, in bytes, its newline included. A pipe that polls writable has room for a page.
 pub const LOG_LINE_BYTES: usize = 4096;
 /// One field's value in the journal, in bytes.
@@ -170,6 +189,8 @@ pub const LOG_VALUE_BYTES: usize = 2048;
 pub const LOG_WAIT: Duration = Duration::from_millis(5);
 /// A limit that is hit all the time is logged once in this.
 pub const LIMIT_LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// That no connection can be accepted is tried ten times a second, and logged once in this.
+pub const ACCEPT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 const _: () = assert!(GATE_BUFFER >= GATE_BUFFER_MIN);
 const _: () = assert!(GATE_BUFFER * GATED_STREAMS <= GATE_POOL_MAX);

@@ -9,6 +9,7 @@ use edgeward::config::{CommitOn, OnEmptyStop};
 use edgeward::dialect::{Dialect, inspect_answer, inspect_cut, inspect_event};
 use edgeward::gate::pool::Pool;
 use edgeward::gate::{Gate, Rules, Verdict};
+use edgeward::observe::{self, Limit, events};
 use edgeward::wire::json::profile;
 use edgeward::wire::{Splitter, sse};
 
@@ -220,4 +221,17 @@ fn nor_do_a_full_buffer_an_empty_end_and_the_way_home() {
         assert_eq!(pool.in_use(), 0);
     });
     assert_eq!(count, 0);
+}
+
+#[test]
+fn trouble_is_told_without_memory() {
+    observe::init(observe::Log { format: observe::Format::Text, ..observe::Log::default() });
+    let exhausted = std::io::Error::from_raw_os_error(24);
+    let failure = Failure::with(Cause::Reset, "told by the target");
+    // The first of its kind, too: nobody has rehearsed it.
+    assert_eq!(allocations(|| events::accept_failed(&exhausted)), 0);
+    assert_eq!(allocations(|| events::limit_hit(Limit::Connections, None)), 0);
+    assert_eq!(allocations(|| events::memory_not_locked("it is a test", false)), 0);
+    let took = std::time::Duration::from_millis(1);
+    assert_eq!(allocations(|| events::attempt_failed("r-1", "box", &failure, took)), 0);
 }

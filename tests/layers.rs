@@ -7,7 +7,7 @@ use std::{fs, io};
 /// `main.rs` and `lib.rs` only name the others.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("limits", &[]),
-    ("time", &[]),
+    ("time", &["limits"]),
     ("cause", &["limits"]),
     ("wire", &["limits"]),
     ("config", &["limits"]),
@@ -62,6 +62,22 @@ const IMPURE: &[&str] = &[
     "async fn",
     ".await",
 ];
+
+/// Who may read the wall clock, and what for. Deadlines come from the monotonic one.
+const WALL: &[(&str, &str)] = &[
+    ("time.rs", "reads it"),
+    ("observe/sink.rs", "a line's time"),
+    ("observe/line.rs", "shows a line's time"),
+    ("observe/events.rs", "shows the clock that was wrong, or set"),
+    ("proxy/head.rs", "Retry-After as a date becomes a duration"),
+    ("proxy/upstream/tls.rs", "certificates' validity"),
+    ("proxy/gateway.rs", "sees that it was set"),
+    ("proxy/operator.rs", "says that it is wrong"),
+    ("cli/footing.rs", "says that it is wrong"),
+];
+
+/// How the wall clock is read, or what its time is.
+const WALL_WORDS: &[&str] = &["SystemTime", "wall()", "UNIX_EPOCH", "CLOCK_REALTIME", "ClockId::Realtime"];
 
 /// A file longer than this is two.
 const LINES_MAX: usize = 450;
@@ -265,6 +281,16 @@ fn faults(source: &Source) -> Vec<String> {
         for word in IMPURE.iter().filter(|word| pure && line.contains(**word)) {
             say(at, format!("says `{word}`: a pure room is given bytes, events and a time."));
         }
+        for word in WALL_WORDS.iter().filter(|word| line.contains(**word)) {
+            if !WALL.iter().any(|(reader, _)| reader == path) {
+                say(
+                    at,
+                    format!(
+                        "says `{word}`: deadlines never come from the wall clock; who reads it stands in WALL."
+                    ),
+                );
+            }
+        }
         for word in [".unwrap()", ".expect("] {
             if line.contains(word) {
                 say(at, format!("says `{word}`: outside tests an error is handled where it is made."));
@@ -298,6 +324,12 @@ fn the_tables_name_what_is_there() {
     }
     for part in PURE {
         assert!(sources.iter().any(|source| source.path.starts_with(part)), "no `{part}` in src/");
+    }
+    for (path, reason) in WALL {
+        let source =
+            sources.iter().find(|source| source.path == *path).unwrap_or_else(|| panic!("no `{path}`"));
+        let reads = source.code().any(|(_, line)| WALL_WORDS.iter().any(|word| line.contains(word)));
+        assert!(reads && !reason.is_empty(), "{path} does not read the wall clock: no exception");
     }
     for (path, reason) in LONGER {
         let source =
@@ -333,6 +365,7 @@ fn a_breach_is_told_with_its_line() {
         ("dialect/x.rs", "//! x\n\nuse tokio::time;\n", "src/dialect/x.rs:3 says `tokio`"),
         ("health/x.rs", "//! x\nfn f() { Instant::now(); }\n", "src/health/x.rs:2 says `Instant::now`"),
         ("route/x.rs", "//! x\nasync fn f() {}\n", "says `async fn`"),
+        ("proxy/x.rs", "//! x\nuse std::time::SystemTime;\n", "src/proxy/x.rs:2 says `SystemTime`"),
         ("proxy/exchange.rs", "//! x\nuse std::net::TcpStream;\n", "says `std::net`"),
         ("cli/x.rs", "//! x\nfn f() { g().unwrap() }\n", "src/cli/x.rs:2 says `.unwrap()`"),
         ("cli/x.rs", "fn f() {}\n", "src/cli/x.rs:1 does not open"),

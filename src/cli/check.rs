@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::{EXIT_CONFIG, EXIT_GOOD};
+use super::{EXIT_CONFIG, EXIT_GOOD, footing};
 use crate::config::{self, Env};
 
 /// Checks the configuration that `run` would start with, and gives the exit code.
@@ -20,6 +20,21 @@ pub fn check(
     match config::load_or_discover(config, env) {
         Ok(loaded) => {
             out.write_all(config::plan_text(&loaded.config, &loaded.warnings).as_bytes())?;
+            let limits = &loaded.config.limits;
+            writeln!(
+                out,
+                "memory    at most {} MiB, if every limit is reached at once; MemoryMax= belongs above it",
+                limits.memory().div_ceil(1 << 20)
+            )?;
+            if let Some(have) = footing::descriptors_low(limits) {
+                let need = limits.descriptors();
+                writeln!(
+                    out,
+                    "warning   limits.connections ({}) needs {need} file descriptors and {have} are allowed here: \
+                     run lets in fewer; raise LimitNOFILE= in the unit, or `ulimit -Hn` in a shell",
+                    limits.connections
+                )?;
+            }
             out.flush()?;
             Ok(EXIT_GOOD)
         }

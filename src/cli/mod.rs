@@ -11,6 +11,7 @@ use crate::config::value::nearest;
 mod check;
 #[cfg(feature = "sim")]
 mod demo;
+mod footing;
 mod run;
 mod status;
 

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{LocalSet, spawn_local};
 use tokio_rustls::TlsAcceptor;
 
-use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
+use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD, footing};
 use crate::cause::Cause;
 use crate::config::{self, Config, Env, Loaded};
 use crate::limits;
@@ -40,8 +40,9 @@ pub fn run(path: Option<&Path>, env: &Env<'_>, err: &mut dyn Write) -> io::Resul
             return Ok(EXIT_CONFIG);
         }
     }
-    write!(err, "{}", config::plan_text(&loaded.config, &loaded.warnings))?;
-    err.flush()?;
+    // stderr may be a file on a full disk, or read by nobody any more: serving matters more.
+    let _unread = write!(err, "{}", config::plan_text(&loaded.config, &loaded.warnings));
+    let _unread = err.flush();
     match serve(loaded, err) {
         Ok(()) => Ok(EXIT_GOOD),
         Err(Unable::Config(what)) => {
@@ -68,7 +69,9 @@ struct Bound {
     operators: Option<(UnixListener, PathBuf)>,
 }
 
-fn serve(loaded: Loaded, err: &mut dyn Write) -> Result<(), Unable> {
+fn serve(mut loaded: Loaded, err: &mut dyn Write) -> Result<(), Unable> {
+    footing::descriptors(&mut loaded.config.limits);
+    footing::clock();
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         // Only name resolution blocks.
@@ -81,6 +84,7 @@ fn serve(loaded: Loaded, err: &mut dyn Write) -> Result<(), Unable> {
             .map(Rc::new)
             .map_err(|e| Unable::Config(e.to_string()))?;
         let bound = bind(&gateway.config, err)?;
+        footing::memory(&gateway.config);
         // A task of its own: this future is polled each time that any other task is woken.
         spawn_local(async move { main_loop(&gateway, bound).await })
             .await
@@ -108,11 +112,10 @@ fn bind(config: &Config, err: &mut dyn Write) -> Result<Bound, Unable> {
         None => None,
         Some(path) => match listen::bind_admin(path) {
             Ok(listener) => Some((listener, path.clone())),
+            // A read-only or missing folder takes the operators' comfort, not the clients' answers.
             Err(e) => {
-                return Err(Unable::System(format!(
-                    "cannot listen on {} (admin_listen): {e}",
-                    path.display()
-                )));
+                events::admin_unavailable(path, &e);
+                None
             }
         },
     };
@@ -163,6 +166,12 @@ pub(super) async fn keep_connections(gateway: Rc<Gateway>) {
     let mut failed_before = vec![now(); gateway.config.targets.len()];
     loop {
         tokio::time::sleep(limits::SWEEP_INTERVAL).await;
+        if let Some(waited) = gateway.clock_was_set() {
+            failed_before.fill(now());
+            for target in waited {
+                spawn_local(warm(Rc::clone(&gateway), target));
+            }
+        }
         for cold in gateway.upstreams.sweep(now()) {
             // A cloud that cannot be reached is not asked every second.
             if let Some(next) = failed_before.get_mut(cold)
@@ -177,7 +186,7 @@ pub(super) async fn keep_connections(gateway: Rc<Gateway>) {
 
 /// One spare connection, in time or not at all.
 pub(super) async fn warm(gateway: Rc<Gateway>, target: usize) {
-    gateway.upstreams.warm(target).await;
+    gateway.warm(target).await;
 }
 
 /// Lets running requests finish for `limits.drain`, then ends them honestly. A second signal ends the wait.

@@ -113,6 +113,9 @@ fn show(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         status.requests,
         if status.draining { ", stopping" } else { "" }
     )?;
+    if status.clock_wrong {
+        writeln!(out, "  ! this box's clock is wrong: it shows a time before this program was built")?;
+    }
     let width = status.targets.iter().map(|target| target.name.len()).max().unwrap_or(0);
     for target in &status.targets {
         writeln!(

@@ -7,8 +7,8 @@ use super::problem::Loaded;
 use super::target::{self, Placed};
 use super::walk::{Env, Spot, Walk};
 use super::{
-    CommitOn, Config, Deadlines, Kind, Limits, ModelMap, ModelName, OnEmptyStop, Place, Router, Target,
-    TargetUrl, client, load, url,
+    CommitOn, Config, Deadlines, Kind, Limits, LockMemory, ModelMap, ModelName, OnEmptyStop, Place, Router,
+    Target, TargetUrl, client, load, url,
 };
 
 /// A local server that is looked for on a port.
@@ -170,6 +170,7 @@ pub fn discover(env: &Env<'_>, local: &[LocalServer]) -> Loaded {
         ollama_writes: false,
         drop_anonymous_reasoning: true,
         log_prompts: false,
+        lock_memory: LockMemory::Auto,
         tls: None,
         cors_origins: Vec::new(),
         keys: Vec::new(),

@@ -4,18 +4,18 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 use super::client::{self, Door};
 use super::discover::{LOCAL_SERVERS, cloud_targets, local_targets};
 use super::problem::{Loaded, Problem, Problems};
 use super::schema::{self, LIMIT_FIELDS, Limit};
 use super::target::{self, Placed};
-use super::value::{bytes, choice, count, duration, flag, show_bytes, show_duration};
+use super::value::{Fault, bytes, choice, count, duration, flag, show_bytes, show_duration, shown};
 use super::walk::{Env, Section, Spot, Walk};
 use super::{
-    CommitOn, Config, DEFAULT_PATH, DeadlineOverrides, Deadlines, Limits, ModelName, OnEmptyStop, Place,
-    Router, TargetUrl, discover, route,
+    CommitOn, Config, DEFAULT_PATH, DeadlineOverrides, Deadlines, Limits, LockMemory, ModelName, OnEmptyStop,
+    Place, Router, TargetUrl, discover, route,
 };
 use crate::limits::{CONFIG_BYTES_MAX, GATE_POOL_MAX};
 
@@ -135,6 +135,7 @@ fn root(walk: &mut Walk<'_>, tree: &DeTable<'_>, file: &Path) -> Config {
         ollama_writes: switch(walk, &top, "ollama_writes", false),
         drop_anonymous_reasoning: switch(walk, &top, "drop_anonymous_reasoning", true),
         log_prompts: switch(walk, &top, "log_prompts", false),
+        lock_memory: top.read(walk, "lock_memory", lock).map_or(LockMemory::Auto, |found| found.value),
         cors_origins: client::cors_origins(walk, &top),
         routes: route::all(walk, &top, &targets, &router),
         listen,
@@ -174,6 +175,19 @@ fn word<T: Copy>(
     default: T,
 ) -> T {
     top.read(walk, key, |value| choice(value, choices)).map_or(default, |found| found.value)
+}
+
+fn lock(value: &DeValue<'_>) -> Result<LockMemory, Fault> {
+    match value {
+        DeValue::Boolean(true) => Ok(LockMemory::On),
+        DeValue::Boolean(false) => Ok(LockMemory::Off),
+        DeValue::String(word) if word == "auto" => Ok(LockMemory::Auto),
+        DeValue::String(word) => Err(Fault::new(
+            format!("{} is not a word that it knows", shown(word)),
+            "write true, false or \"auto\"",
+        )),
+        _ => Err(Fault::mistyped(value, "true, false or \"auto\"", "\"auto\"")),
+    }
 }
 
 fn switch(walk: &mut Walk<'_>, top: &Section<'_, '_>, key: &str, default: bool) -> bool {

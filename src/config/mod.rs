@@ -64,6 +64,8 @@ pub struct Config {
     pub drop_anonymous_reasoning: bool,
     /// `log_prompts`: a debug switch; nothing logs prompts without it. Request bodies, their beginnings.
     pub log_prompts: bool,
+    /// `lock_memory`: whether this process's memory is kept from being paged out.
+    pub lock_memory: LockMemory,
     /// `[tls]`: TLS for the LAN's side.
     pub tls: Option<ServerTls>,
     /// `[cors]`: browser origins that may call; empty allows none, `*` any.
@@ -98,6 +100,17 @@ pub enum OnEmptyStop {
     FailoverOnce,
     /// It is an answer.
     Pass,
+}
+
+/// Whether memory is locked at start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockMemory {
+    /// Where the system allows it.
+    Auto,
+    /// Yes; that it is not allowed is an error in the log, and no reason not to serve.
+    On,
+    /// No.
+    Off,
 }
 
 /// What commits a stream.
@@ -222,6 +235,29 @@ impl Default for Deadlines {
             load: limits::LOAD,
             total: limits::TOTAL,
         }
+    }
+}
+
+impl Limits {
+    /// What the process may take at most, in bytes: itself at rest, replayed bodies, judged answers, gate buffers,
+    /// [`limits::CONNECTION_BYTES`] a connection, and what clouds may send before slow clients take it.
+    /// `MemoryMax=` belongs above it.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        let gates = self.gate_buffer.saturating_mul(self.gated_streams);
+        let connections =
+            self.connections.saturating_mul(self.header_bytes.saturating_add(limits::CONNECTION_BYTES));
+        let windows =
+            self.connections.div_ceil(limits::H2_STREAMS_MAX) * limits::H2_CONNECTION_WINDOW as usize;
+        [self.body_memory, self.answer_memory, gates, connections, windows]
+            .into_iter()
+            .fold(limits::MEMORY_AT_REST as u64, |sum, part| sum.saturating_add(part as u64))
+    }
+
+    /// File descriptors that `connections` client connections need, each with one to a target, and everything else.
+    #[must_use]
+    pub fn descriptors(&self) -> u64 {
+        (self.connections as u64).saturating_mul(2).saturating_add(limits::DESCRIPTORS_RESERVED)
     }
 }
 

@@ -32,6 +32,7 @@ pub(super) static TOP: Keys = Keys {
         "ollama_writes",
         "drop_anonymous_reasoning",
         "log_prompts",
+        "lock_memory",
         "tls",
         "cors",
         "key",

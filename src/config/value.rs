@@ -18,7 +18,7 @@ impl Fault {
         Fault { what: what.into(), hint: Some(hint.into()) }
     }
 
-    fn mistyped(value: &DeValue<'_>, wanted: &str, example: &str) -> Fault {
+    pub fn mistyped(value: &DeValue<'_>, wanted: &str, example: &str) -> Fault {
         Fault::new(format!("must be {wanted}, not {}", type_name(value)), format!("for example {example}"))
     }
 }

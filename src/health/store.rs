@@ -21,6 +21,8 @@ pub struct TargetHealth {
     /// Models, by the names that clients asked for, that it said it does not have, and when it last did; the newest
     /// last, at most [`limits::MISSING_MODELS_MAX`].
     pub missing: Vec<(String, Instant)>,
+    /// Its certificate was not valid yet by this box's clock: since when it waits for the clock to be set.
+    pub waiting_for_time: Option<Instant>,
     /// Discovered on a usual port, and nothing answers there yet.
     pub absent: bool,
     /// Attempts that committed.
@@ -68,6 +70,15 @@ impl Store {
         health.refused_key.into_iter().chain(missing).any(lately)
     }
 
+    /// Whether `target` is tried after all others for `model`: misconfigured, or its certificate is not valid until
+    /// the clock is set.
+    #[must_use]
+    pub fn comes_last(&self, target: usize, model: &str, now: Instant) -> bool {
+        let waiting = self.targets.get(target).and_then(|health| health.waiting_for_time);
+        let waits = |since| now.saturating_duration_since(since) < limits::CLOCK_PATIENCE;
+        self.misconfigured(target, model, now) || waiting.is_some_and(waits)
+    }
+
     /// An attempt at `target`, asked for `model`, committed.
     pub fn committed(&mut self, target: usize, model: &str, now: Instant) {
         if let Some(health) = self.targets.get_mut(target) {
@@ -76,7 +87,30 @@ impl Store {
             health.refused_key = None;
             health.missing.retain(|(name, _)| name != model);
             health.cooldown_until = None;
+            health.waiting_for_time = None;
         }
+    }
+
+    /// A connection to `target` was made, its certificate is valid.
+    pub fn reached(&mut self, target: usize) {
+        if let Some(health) = self.targets.get_mut(target) {
+            health.waiting_for_time = None;
+        }
+    }
+
+    /// The certificate of `target` is not valid yet by this box's clock. Returns true when this is news.
+    pub fn waits_for_time(&mut self, target: usize, now: Instant) -> bool {
+        self.targets.get_mut(target).is_some_and(|health| health.waiting_for_time.replace(now).is_none())
+    }
+
+    /// The clock was set: nobody waits for it any more. Returns who did.
+    pub fn clock_was_set(&mut self) -> Vec<usize> {
+        let waiting = self
+            .targets
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(index, health)| health.waiting_for_time.take().map(|_| index));
+        waiting.collect()
     }
 
     /// An attempt at `target`, asked for `model`, failed. Returns true when this newly marks it misconfigured,
@@ -192,6 +226,26 @@ mod tests {
         }
         assert_eq!(store.target(0).missing.len(), limits::MISSING_MODELS_MAX);
         assert!(store.misconfigured(0, "18", now) && !store.misconfigured(0, "0", now));
+    }
+
+    #[test]
+    fn waiting_for_time_is_no_failure_and_ends_with_the_clock_a_connection_or_patience() {
+        let now = crate::time::now();
+        let mut store = Store::new([false, false, false]);
+        for target in 0..3 {
+            assert!(store.waits_for_time(target, now));
+            assert!(!store.waits_for_time(target, now), "told once");
+            store.failed(target, "m", Cause::Clock, None, now);
+            assert_eq!(store.target(target).failed, 0);
+            assert!(store.comes_last(target, "m", now));
+            assert!(!store.comes_last(target, "m", now + limits::CLOCK_PATIENCE));
+        }
+        store.committed(0, "m", now);
+        store.reached(1);
+        assert!(!store.comes_last(0, "m", now) && !store.comes_last(1, "m", now));
+        assert_eq!(store.clock_was_set(), [2]);
+        assert!(!store.comes_last(2, "m", now));
+        assert_eq!(store.clock_was_set(), [0; 0]);
     }
 
     #[test]

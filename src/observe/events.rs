@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tracing::{error, info, warn};
 
@@ -31,6 +31,18 @@ pub const ACCEPT_FAILED: &str = "e1d6c0f86a6f4cd7b4d25ea6a6a0f2c3";
 pub const REQUEST_BODY: &str = "5f0f6f3b6c1f4c1d9d2f0c8a4be7d3e1";
 /// `limit_hit`: a request or a connection met a configured limit.
 pub const LIMIT_HIT: &str = "8fc42e80dcd646089c16b7157a26ff18";
+/// `memory_locked`: nothing of edgeward is paged out; or why that is not so.
+pub const MEMORY_LOCKED: &str = "9a5c1f6f7c0b4d0d8a3a6a9c1f0e2b47";
+/// `descriptors_low`: the limit of file descriptors is too low for `limits.connections`.
+pub const DESCRIPTORS_LOW: &str = "c3d8a6f25e3b4f5f9d0e5b7c64a1e8d2";
+/// `admin_unavailable`: the operators' socket could not be made; clients are served without it.
+pub const ADMIN_UNAVAILABLE: &str = "2f7be0c4d1a84c6e9b53f08d7a6e19c5";
+/// `clock_wrong`: this box's clock shows a time before this program was built.
+pub const CLOCK_WRONG: &str = "b6e2d94f0c7a4e1c8f35a1d7e90b62c8";
+/// `clock_set`: this box's clock was set.
+pub const CLOCK_SET: &str = "7d40c8b3e5f94a2b96d1f3c07e8a5b14";
+/// `target_waiting`: a target's certificate is not valid yet by this box's clock.
+pub const TARGET_WAITING: &str = "e09f3b71a6d24c58b7c4d2e61f8a903d";
 
 /// A finished request, as its one line tells it.
 #[derive(Clone, Copy, Debug)]
@@ -167,15 +179,110 @@ pub fn target_found(target: &str, url: &str) {
     );
 }
 
+/// Memory is locked, this much of it.
+pub fn memory_locked(bytes: u64) {
+    info!(
+        message_id = MEMORY_LOCKED,
+        edgeward_event = "memory_locked",
+        edgeward_bytes = bytes,
+        "Memory is locked: edgeward stays answering while the box pages"
+    );
+}
+
+/// Memory is not locked. An error where the configuration asks for it.
+pub fn memory_not_locked(why: &str, asked: bool) {
+    macro_rules! tell {
+        ($level:ident) => {
+            $level!(
+                message_id = MEMORY_LOCKED,
+                edgeward_event = "memory_not_locked",
+                edgeward_detail = why,
+                "Memory is not locked: {why}"
+            )
+        };
+    }
+    if asked {
+        tell!(error);
+    } else {
+        tell!(info);
+    }
+}
+
+/// The process may open `have` file descriptors and the configuration needs `need`; `connections` is what is left
+/// of `limits.connections`.
+pub fn descriptors_low(have: u64, need: u64, connections: usize) {
+    warn!(
+        message_id = DESCRIPTORS_LOW,
+        edgeward_event = "descriptors_low",
+        edgeward_have = have,
+        edgeward_need = need,
+        edgeward_connections = connections,
+        "{have} file descriptors do not do for limits.connections, which needs {need}: {connections} connections \
+         are let in; raise LimitNOFILE="
+    );
+}
+
+/// The operators' socket could not be made.
+pub fn admin_unavailable(path: &std::path::Path, error: &std::io::Error) {
+    error!(
+        message_id = ADMIN_UNAVAILABLE,
+        edgeward_event = "admin_unavailable",
+        edgeward_path = %path.display(),
+        edgeward_detail = %error,
+        "No operators' socket at {} ({error}): clients are served, operators ask on the client listener",
+        path.display()
+    );
+}
+
+/// The wall clock shows a time before this program was built.
+pub fn clock_wrong(wall: SystemTime) {
+    warn!(
+        message_id = CLOCK_WRONG,
+        edgeward_event = "clock_wrong",
+        edgeward_clock = unix(wall),
+        "This box's clock is wrong, it shows a time before this program was built: targets whose certificates \
+         are not valid yet wait until it is set"
+    );
+}
+
+/// The wall clock was set; `waiting` targets are tried again for it.
+pub fn clock_set(wall: SystemTime, waiting: usize) {
+    info!(
+        message_id = CLOCK_SET,
+        edgeward_event = "clock_set",
+        edgeward_clock = unix(wall),
+        edgeward_targets = waiting,
+        "The clock was set; {waiting} targets that waited for it are tried again"
+    );
+}
+
+/// A target's certificate is not valid yet by this box's clock.
+pub fn target_waiting(target: &str, failure: &Failure) {
+    warn!(
+        message_id = TARGET_WAITING,
+        edgeward_event = "target_waiting",
+        edgeward_target = target,
+        edgeward_cause = failure.cause.as_str(),
+        edgeward_detail = said(failure),
+        "Target {target} is {}; it is tried again then",
+        failure.cause.in_words()
+    );
+}
+
+/// Seconds since 1970.
+fn unix(wall: SystemTime) -> u64 {
+    wall.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
 /// A connection could not be accepted: no file descriptors, no memory. At most one line in
-/// [`limits::LIMIT_LOG_INTERVAL`].
+/// [`limits::ACCEPT_LOG_INTERVAL`]: it may go on for days.
 pub fn accept_failed(error: &std::io::Error) {
     thread_local! {
         static TOLD: Cell<Option<Instant>> = const { Cell::new(None) };
     }
     let now = crate::time::now();
     let quiet =
-        TOLD.get().is_some_and(|told| now.saturating_duration_since(told) < limits::LIMIT_LOG_INTERVAL);
+        TOLD.get().is_some_and(|told| now.saturating_duration_since(told) < limits::ACCEPT_LOG_INTERVAL);
     if quiet {
         return;
     }
@@ -183,8 +290,21 @@ pub fn accept_failed(error: &std::io::Error) {
     error!(
         message_id = ACCEPT_FAILED,
         edgeward_event = "accept_failed",
-        "Cannot accept connections: {error}; running streams go on, new ones wait until some have ended"
+        edgeward_detail = lacking(error),
+        "Cannot accept connections: {}; running streams go on, new ones wait until some have ended",
+        lacking(error)
     );
+}
+
+/// What an error says is lacking, in words that are there already: the system's own would have to be allocated.
+fn lacking(error: &std::io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(23) => "the box has no file descriptor left (ENFILE)",
+        Some(24) => "this process has no file descriptor left (EMFILE)",
+        Some(12) => "the box has no memory left (ENOMEM)",
+        Some(105) => "the network has no memory left (ENOBUFS)",
+        _ => "the system refuses it",
+    }
 }
 
 /// The beginning of a request's body. Only with `log_prompts`.
@@ -240,13 +360,14 @@ pub fn limit_hit(limit: Limit, request: Option<&str>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::HashSet;
 
     use super::super::line::tests::lines;
     use super::*;
 
-    const RECORD: Record<'static> = Record {
+    /// A usual one.
+    pub const RECORD: Record<'static> = Record {
         request: "r-1",
         client: None,
         dialect: "openai_chat",
@@ -330,7 +451,23 @@ mod tests {
 
     #[test]
     fn ids_are_distinct() {
-        let ids = [REQUEST_DONE, ATTEMPT_FAILED, TARGET_MISCONFIGURED, STARTED, STOPPING, LIMIT_HIT];
+        let ids = [
+            REQUEST_DONE,
+            ATTEMPT_FAILED,
+            TARGET_MISCONFIGURED,
+            STARTED,
+            STOPPING,
+            TARGET_FOUND,
+            ACCEPT_FAILED,
+            REQUEST_BODY,
+            LIMIT_HIT,
+            MEMORY_LOCKED,
+            DESCRIPTORS_LOW,
+            ADMIN_UNAVAILABLE,
+            CLOCK_WRONG,
+            CLOCK_SET,
+            TARGET_WAITING,
+        ];
         assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
         for id in ids {
             assert!(id.len() == 32 && id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)));

@@ -3,6 +3,7 @@
 //! Own code, because the crate for it blocks the thread for as long as journald takes nothing.
 //! Format: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>.
 
+use std::fmt::Write as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,9 +36,11 @@ impl Journal {
     }
 
     /// Whether it was taken. Waits for room up to [`limits::LOG_WAIT`], but not twice in a row.
-    pub fn send(&self, metadata: &Metadata<'_>, fields: &Fields) -> bool {
+    /// `out` is empty, and holds the datagram afterwards.
+    pub fn send(&self, metadata: &Metadata<'_>, fields: &Fields, out: &mut Vec<u8>) -> bool {
+        encode(metadata, fields, out);
         // Always sent whole or not at all.
-        let sent = self.socket.send_to(&encode(metadata, fields), &self.path).is_ok();
+        let sent = self.socket.send_to(out, &self.path).is_ok();
         if sent == self.stuck.load(Ordering::Relaxed) {
             self.stuck.store(!sent, Ordering::Relaxed);
             // If it cannot be set, each line waits its bounded time.
@@ -47,8 +50,7 @@ impl Journal {
     }
 }
 
-fn encode(metadata: &Metadata<'_>, fields: &Fields) -> Vec<u8> {
-    let mut out = Vec::with_capacity(1024);
+fn encode(metadata: &Metadata<'_>, fields: &Fields, out: &mut Vec<u8>) {
     // syslog's: err, warning, info, debug.
     let priority = match *metadata.level() {
         Level::ERROR => "3",
@@ -56,18 +58,20 @@ fn encode(metadata: &Metadata<'_>, fields: &Fields) -> Vec<u8> {
         Level::INFO => "6",
         Level::DEBUG | Level::TRACE => "7",
     };
-    put(&mut out, "PRIORITY", priority);
-    put(&mut out, "SYSLOG_IDENTIFIER", "edgeward");
+    put(out, "PRIORITY", priority);
+    put(out, "SYSLOG_IDENTIFIER", "edgeward");
     if let (Some(file), Some(line)) = (metadata.file(), metadata.line()) {
-        put(&mut out, "CODE_FILE", file);
-        put(&mut out, "CODE_LINE", &line.to_string());
+        put(out, "CODE_FILE", file);
+        let mut digits = heapless::String::<10>::new();
+        // Ten digits hold every u32.
+        let _fits = write!(digits, "{line}");
+        put(out, "CODE_LINE", &digits);
     }
     let message = if fields.message.is_empty() { metadata.name() } else { &fields.message };
-    put(&mut out, "MESSAGE", message);
+    put(out, "MESSAGE", message);
     for (name, value) in fields.iter() {
-        put(&mut out, name, value);
+        put(out, name, value);
     }
-    out
 }
 
 /// Names are upper case, digits and `_`, and begin with a letter; journald drops others.

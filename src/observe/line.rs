@@ -27,13 +27,14 @@ impl Stderr {
     }
 
     /// Whether it was taken. Waits for room up to [`limits::LOG_WAIT`], but not twice in a row.
-    pub fn write(&self, line: &str) -> bool {
-        let line = if self.dated { line } else { line.split_once('T').map_or(line, |(_, rest)| rest) };
+    pub fn write(&self, line: &[u8]) -> bool {
+        let date = line.iter().position(|byte| *byte == b'T').filter(|_| !self.dated);
+        let line = date.and_then(|date| line.get(date + 1..)).unwrap_or(line);
         let stderr = std::io::stderr();
         let wait = if self.stuck.load(Ordering::Relaxed) { Duration::ZERO } else { limits::LOG_WAIT };
         let room = has_room(&stderr, wait);
         self.stuck.store(!room, Ordering::Relaxed);
-        room && stderr.lock().write_all(line.as_bytes()).is_ok()
+        room && stderr.lock().write_all(line).is_ok()
     }
 }
 
@@ -55,26 +56,44 @@ pub struct Line<'a> {
     pub fields: &'a Fields,
 }
 
-impl fmt::Display for Line<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut line = String::with_capacity(256);
-        write_line(&mut line, self)?;
-        if line.len() >= limits::LOG_LINE_BYTES {
-            line.truncate(line.floor_char_boundary(limits::LOG_LINE_BYTES - "…\n".len()));
-            line.push('…');
+impl Line<'_> {
+    /// At the end of `out`, which is empty.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        let mut text = Text(out);
+        // Text takes everything.
+        let _infallible = write_line(&mut text, self);
+        if out.len() >= limits::LOG_LINE_BYTES {
+            let room = limits::LOG_LINE_BYTES - "…\n".len();
+            // Back to where a character begins.
+            let cut = (0..=room).rev().find(|&at| out.get(at).is_none_or(|byte| byte & 0xC0 != 0x80));
+            out.truncate(cut.unwrap_or(0));
+            out.extend_from_slice("…".as_bytes());
         }
-        f.write_str(&line)?;
-        f.write_char('\n')
+        out.push(b'\n');
     }
 }
 
-fn write_line(out: &mut String, line: &Line<'_>) -> fmt::Result {
+/// Text in a buffer of bytes.
+struct Text<'a>(&'a mut Vec<u8>);
+
+impl fmt::Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+fn write_line(out: &mut Text<'_>, line: &Line<'_>) -> fmt::Result {
     write_time(out, line.at)?;
     write!(out, " {:5} ", line.level.as_str())?;
     // Our events are told by their fields; their message says the same in words, for the journal.
     match line.fields.get("edgeward_event") {
-        Some(event) => out.push_str(event),
-        None => out.extend(line.fields.message.chars().map(|c| if c.is_control() { ' ' } else { c })),
+        Some(event) => out.write_str(event)?,
+        None => {
+            for c in line.fields.message.chars() {
+                out.write_char(if c.is_control() { ' ' } else { c })?;
+            }
+        }
     }
     for (name, value) in line.fields.iter() {
         if name == "edgeward_event" || name == "message_id" {
@@ -83,7 +102,7 @@ fn write_line(out: &mut String, line: &Line<'_>) -> fmt::Result {
         write!(out, " {}=", name.strip_prefix(FIELD_PREFIX).unwrap_or(name))?;
         let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '=' | '\\');
         if !value.is_empty() && value.chars().all(plain) {
-            out.push_str(value);
+            out.write_str(value)?;
         } else {
             // Debug escapes whatever could begin a new line or move a cursor.
             write!(out, "{value:?}")?;
@@ -93,7 +112,7 @@ fn write_line(out: &mut String, line: &Line<'_>) -> fmt::Result {
 }
 
 /// RFC 3339 in UTC, to the millisecond.
-fn write_time(out: &mut String, at: SystemTime) -> fmt::Result {
+fn write_time(out: &mut Text<'_>, at: SystemTime) -> fmt::Result {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = civil(days);
@@ -138,8 +157,9 @@ pub mod tests {
             let mut fields = Fields::default();
             event.record(&mut fields);
             let at = UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
-            let line = Line { level: *event.metadata().level(), at, fields: &fields }.to_string();
-            self.0.lock().unwrap().push(line);
+            let mut line = Vec::new();
+            Line { level: *event.metadata().level(), at, fields: &fields }.write_to(&mut line);
+            self.0.lock().unwrap().push(String::from_utf8(line).unwrap());
         }
         fn new_span(&self, _: &Attributes<'_>) -> Id {
             Id::from_u64(1)

@@ -12,18 +12,22 @@ use tracing::{Event, Metadata, Subscriber};
 
 use super::journal::Journal;
 use super::line::{Line, Stderr};
+use crate::limits;
 
 /// The prefix of our fields; text leaves it out.
 pub const FIELD_PREFIX: &str = "edgeward_";
 /// How many lines before this one found nobody to take them.
 const LINES_LOST: &str = "edgeward_lines_lost";
 
+/// Fields of an event at most: tracing's own bound.
+const FIELDS: usize = 32;
+
 /// Spans are not used: a request's identity is a field of its events.
 pub struct Sink {
     level: LevelFilter,
     output: Output,
     /// Reused from line to line; contended only if a second thread logs.
-    fields: Mutex<Fields>,
+    scratch: Mutex<Scratch>,
     /// Lost lines that no line has told of yet.
     untold: AtomicU64,
 }
@@ -45,7 +49,7 @@ impl Sink {
     }
 
     fn new(level: LevelFilter, output: Output) -> Self {
-        Sink { level, output, fields: Mutex::new(Fields::default()), untold: AtomicU64::new(0) }
+        Sink { level, output, scratch: Mutex::new(Scratch::new()), untold: AtomicU64::new(0) }
     }
 
     fn passes(&self, metadata: &Metadata<'_>) -> bool {
@@ -54,18 +58,21 @@ impl Sink {
         metadata.is_event() && *metadata.level() <= level
     }
 
-    fn write(&self, event: &Event<'_>, fields: &mut Fields) {
+    fn write(&self, event: &Event<'_>, scratch: &mut Scratch) {
+        let Scratch { fields, out } = scratch;
         fields.clear();
+        out.clear();
         event.record(fields);
         let untold = self.untold.load(Ordering::Relaxed);
         if untold > 0 {
             fields.put(LINES_LOST, format_args!("{untold}"));
         }
         let written = match &self.output {
-            Output::Journal(journal) => journal.send(event.metadata(), fields),
+            Output::Journal(journal) => journal.send(event.metadata(), fields, out),
             Output::Text(stderr) => {
                 let level = *event.metadata().level();
-                stderr.write(&Line { level, at: crate::time::wall(), fields }.to_string())
+                Line { level, at: crate::time::wall(), fields }.write_to(out);
+                stderr.write(out)
             }
         };
         if written {
@@ -92,9 +99,9 @@ impl Subscriber for Sink {
 
     fn event(&self, event: &Event<'_>) {
         // Not to be had: another thread logs, or a field's Debug does. A buffer of its own, then.
-        match self.fields.try_lock() {
-            Ok(mut fields) => self.write(event, &mut fields),
-            Err(_) => self.write(event, &mut Fields::default()),
+        match self.scratch.try_lock() {
+            Ok(mut scratch) => self.write(event, &mut scratch),
+            Err(_) => self.write(event, &mut Scratch::new()),
         }
     }
 
@@ -109,6 +116,25 @@ impl Subscriber for Sink {
     fn enter(&self, _: &Id) {}
 
     fn exit(&self, _: &Id) {}
+}
+
+/// What a line is made in, with room for every line of ours from the start: a box without memory can still be told
+/// of.
+struct Scratch {
+    fields: Fields,
+    /// As it goes out: text, or a datagram.
+    out: Vec<u8>,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        let fields = Fields {
+            message: String::with_capacity(limits::LOG_LINE_BYTES),
+            names: Vec::with_capacity(FIELDS),
+            values: String::with_capacity(limits::LOG_LINE_BYTES),
+        };
+        Scratch { fields, out: Vec::with_capacity(2 * limits::LOG_LINE_BYTES) }
+    }
 }
 
 /// An event's fields as text, in their order.
@@ -230,11 +256,23 @@ mod tests {
         });
     }
 
+    /// What a box writes for each request: journald keeps a little more than this, or less where it compresses.
+    #[test]
+    fn a_request_costs_the_journal_less_than_a_kilobyte() {
+        let (sink, socket, _dir) = journal(LevelFilter::INFO);
+        tracing::subscriber::with_default(sink, || {
+            super::super::events::request_done(&super::super::events::tests::RECORD);
+        });
+        let sizes: Vec<usize> = received(&socket).iter().map(Vec::len).collect();
+        println!("journal: {} bytes a request", sizes[0]);
+        assert!(sizes.len() == 1 && sizes[0] < 1024, "{sizes:?}");
+    }
+
     #[test]
     fn two_at_once_do_not_wait_for_each_other() {
         let (sink, socket, _dir) = journal(LevelFilter::INFO);
         let sink = std::sync::Arc::new(sink);
-        let held = sink.fields.lock().unwrap();
+        let held = sink.scratch.lock().unwrap();
         tracing::subscriber::with_default(std::sync::Arc::clone(&sink), || tracing::info!("meanwhile"));
         assert_eq!(received(&socket).len(), 1);
         drop(held);

@@ -74,6 +74,9 @@ impl Account {
         if news {
             events::target_misconfigured(name, &failure);
         }
+        if failure.cause == Cause::Clock {
+            self.gateway.waits_for_time(target, &failure);
+        }
         self.failures.push((target, failure));
     }
 

@@ -11,10 +11,13 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use super::body::Budget;
 use super::cancel::Live;
 use super::upstream::{ProxyRules, SetupError, Upstreams};
+use crate::cause::{Cause, Failure};
 use crate::config::Config;
 use crate::gate::pool::{Buffer, Pool};
 use crate::health::store::Store;
+use crate::observe::events;
 use crate::observe::metrics::{Gauges, Metrics};
+use crate::time::Steps;
 
 /// One per process, on its one thread.
 pub struct Gateway {
@@ -42,6 +45,7 @@ pub struct Gateway {
     pub connection_closed: Notify,
     /// When this process began to serve.
     pub started: Instant,
+    clock: RefCell<Steps>,
     pool: Pool,
     gates: Arc<Semaphore>,
     random: SystemRandom,
@@ -84,6 +88,7 @@ impl Gateway {
             closing: watch::Sender::new(false),
             connection_closed: Notify::new(),
             started: crate::time::now(),
+            clock: RefCell::new(Steps::new(crate::time::now(), crate::time::wall())),
             pool: Pool::new(limits.gated_streams, limits.gate_buffer),
             gates: Arc::new(Semaphore::new(limits.gated_streams)),
             random: SystemRandom::new(),
@@ -118,6 +123,36 @@ impl Gateway {
                 hex.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
             }
             hex
+        })
+    }
+
+    /// A spare connection to `target`, in time or not at all; nobody waits for it.
+    pub async fn warm(&self, target: usize) {
+        match self.upstreams.warm(target).await {
+            Ok(()) if self.upstreams.idle(target) > 0 => self.store.borrow_mut().reached(target),
+            // Another task is at it.
+            Ok(()) => {}
+            Err(failure) if failure.cause == Cause::Clock => self.waits_for_time(target, &failure),
+            // Left to the request that meets it.
+            Err(failure) => tracing::debug!(target = self.name(target), %failure, "no warm spare"),
+        }
+    }
+
+    /// The certificate of `target` is not valid yet by this box's clock. Said once.
+    pub fn waits_for_time(&self, target: usize, failure: &Failure) {
+        if self.store.borrow_mut().waits_for_time(target, crate::time::now()) {
+            events::target_waiting(self.name(target), failure);
+        }
+    }
+
+    /// Looks whether the wall clock was set since the last look, says so, and gives those who waited for it.
+    pub fn clock_was_set(&self) -> Option<Vec<usize>> {
+        let wall = crate::time::wall();
+        let set = self.clock.borrow_mut().look(crate::time::now(), wall);
+        set.then(|| {
+            let waited = self.store.borrow_mut().clock_was_set();
+            events::clock_set(wall, waited.len());
+            waited
         })
     }
 

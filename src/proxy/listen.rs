@@ -1,5 +1,6 @@
 //! Listeners: TCP with or without TLS for clients, a Unix socket for operators.
 
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -19,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use super::gateway::Gateway;
 use super::server;
 use crate::config::ServerTls;
+use crate::limits;
 use crate::observe::{Limit, events};
 
 /// Connections that wait to be accepted, per listener.
@@ -86,7 +88,7 @@ pub async fn clients(gateway: Rc<Gateway>, listener: TcpListener, tls: Option<Tl
     loop {
         match listener.accept().await {
             Ok((socket, peer)) => client(&gateway, socket, peer, tls.clone()),
-            Err(error) => accept_failed(&error).await,
+            Err(error) => accept_failed(&gateway, &error).await,
         }
     }
 }
@@ -98,7 +100,9 @@ fn client(gateway: &Rc<Gateway>, socket: TcpStream, peer: SocketAddr, tls: Optio
     if gateway.connections.get() >= gateway.config.limits.connections {
         gateway.metrics.limit(Limit::Connections);
         events::limit_hit(Limit::Connections, None);
+        let Some(leaving) = Leaving::new() else { return };
         tokio::task::spawn_local(async move {
+            let _leaving = leaving;
             let turned_away = turn_away(socket, tls.is_some());
             let _late = tokio::time::timeout(Duration::from_secs(1), turned_away).await;
         });
@@ -130,7 +134,7 @@ async fn turn_away(mut socket: TcpStream, tls: bool) {
         let response = format!(
             "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: {}\r\ncontent-length: \
              {}\r\nconnection: close\r\n\r\n{body}",
-            crate::limits::RETRY_AFTER_SECS,
+            limits::RETRY_AFTER_SECS,
             body.len()
         );
         let _gone = socket.write_all(response.as_bytes()).await;
@@ -150,8 +154,32 @@ pub async fn operators(gateway: Rc<Gateway>, listener: UnixListener) {
                     server::serve(gateway, socket, None, true).await;
                 });
             }
-            Err(error) => accept_failed(&error).await,
+            Err(error) => accept_failed(&gateway, &error).await,
         }
+    }
+}
+
+/// One of the few connections that are being turned away: each holds a file descriptor.
+struct Leaving;
+
+thread_local! {
+    static LEAVING: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Leaving {
+    /// `None` where there are enough.
+    fn new() -> Option<Self> {
+        let leaving = LEAVING.get();
+        (leaving < limits::TURNED_AWAY_MAX).then(|| {
+            LEAVING.set(leaving + 1);
+            Leaving
+        })
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        LEAVING.set(LEAVING.get() - 1);
     }
 }
 
@@ -172,11 +200,13 @@ impl Drop for Counted {
     }
 }
 
-async fn accept_failed(error: &io::Error) {
+async fn accept_failed(gateway: &Gateway, error: &io::Error) {
     // ECONNABORTED and its like are one client's; everything else gets worse by trying at once.
     if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
         return;
     }
     events::accept_failed(error);
+    // A waiting client is worth more than an idle connection.
+    gateway.upstreams.close_idle();
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }

@@ -27,6 +27,9 @@ pub struct Status {
     pub uptime_secs: u64,
     /// Whether it is stopping.
     pub draining: bool,
+    /// This box's clock shows a time before this program was built.
+    #[serde(default)]
+    pub clock_wrong: bool,
     /// Client connections.
     pub connections: usize,
     /// Requests under way.
@@ -88,6 +91,7 @@ pub fn status(gateway: &Gateway) -> Answer {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_secs: gateway.started.elapsed().as_secs(),
         draining: gateway.draining.get(),
+        clock_wrong: crate::time::is_wrong(crate::time::wall()),
         connections: gateway.connections.get(),
         requests: gateway.live.len(),
         targets,
@@ -104,6 +108,8 @@ fn target_status(gateway: &Gateway, target: usize, at: Instant) -> TargetStatus 
         (false, format!("rate limited for another {} s", (until - at).as_secs().max(1)))
     } else if let Some(why) = config.never_a_candidate() {
         (false, why.to_owned())
+    } else if health.waiting_for_time.is_some() {
+        (true, "waiting for this box's clock to be set: its certificate is not valid yet".to_owned())
     } else if health.refused_key.is_some() {
         (true, format!("misconfigured, tried last: {}", Cause::Unauthorized.in_words()))
     } else if let Some((model, _)) = health.missing.last() {

@@ -29,12 +29,17 @@ pub fn all_failed(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)],
         )
     };
     let busy = |cause| matches!(cause, Cause::Loading | Cause::Overloaded | Cause::RateLimited);
+    let short = |cause| matches!(cause, Cause::Exhausted | Cause::NoBuffer);
     let (status, code) = if cause == Cause::TimeoutTotal || causes().all(timeout) {
         (504, "deadline")
     } else if causes().all(|cause| cause == Cause::ModelMissing) {
         (404, "model_not_found")
     } else if causes().all(busy) {
         (503, "all_busy")
+    } else if causes().all(|cause| cause == Cause::Clock) {
+        (503, "waiting_for_time")
+    } else if causes().all(short) {
+        (503, "exhausted")
     } else {
         (502, "all_targets_failed")
     };

@@ -90,6 +90,7 @@ impl Plan {
 ///
 /// Groups come in the route's order, else the router's; inside a group the own region first, then the
 /// file's order. A misconfigured target is still tried, but last: for one model, where that is what it lacks.
+/// So is one whose certificate waits for the clock to be set.
 #[must_use]
 pub fn plan(config: &Config, store: &Store, call: &Call, now: Instant) -> Plan {
     let route = config.routes.iter().find(|route| route.matches(&call.model));
@@ -117,8 +118,8 @@ pub fn plan(config: &Config, store: &Store, call: &Call, now: Instant) -> Plan {
         }
         match verdict {
             Ok(()) => {
-                let misconfigured = store.misconfigured(index, &call.model, now);
-                order.push((misconfigured, group, elsewhere, index));
+                let last = store.comes_last(index, &call.model, now);
+                order.push((last, group, elsewhere, index));
             }
             Err(why) => plan.passed.push((index, why)),
         }

@@ -117,11 +117,13 @@ impl Program {
 
     pub async fn start_in(folder: Folder, config: &str, env: &[(&str, &str)]) -> Program {
         let config = format!("listen = [\"127.0.0.1:0\"]\n{config}");
-        let mut child = command(&folder, "run", &config, env)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let command = command(&folder, "run", &config, env);
+        Program::started(folder, command).await
+    }
+
+    /// By a command that ends in being it, on a configuration that listens on a free port.
+    pub async fn started(folder: Folder, mut command: Command) -> Program {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let log = Rc::new(RefCell::new(String::new()));
         let keep = Rc::clone(&log);
@@ -162,8 +164,12 @@ impl Program {
         }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.borrow().id().unwrap()
+    }
+
     pub fn terminate(&self) {
-        let pid = self.child.borrow().id().unwrap().to_string();
+        let pid = self.pid().to_string();
         assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     }
 
@@ -175,7 +181,7 @@ impl Program {
 
     /// Resident memory, in bytes.
     pub fn memory(&self) -> usize {
-        let pid = self.child.borrow().id().unwrap();
+        let pid = self.pid();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024

@@ -87,9 +87,11 @@ async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    let found = tokio::net::lookup_host((host, port))
-        .await
-        .map_err(|error| Failure::with(Cause::Unreachable, &format!("{host}: {error}")))?;
+    let found = tokio::net::lookup_host((host, port)).await.map_err(|error| {
+        // A resolver that finds no descriptor says so in some C libraries, and "no such name" in others.
+        let cause = if fault::is_exhausted(&error) { Cause::Exhausted } else { Cause::Unreachable };
+        Failure::with(cause, &format!("{host}: {error}"))
+    })?;
     let (six, four): (Vec<_>, Vec<_>) = found.partition(SocketAddr::is_ipv6);
     let addresses = alternate(six, four);
     if addresses.is_empty() {

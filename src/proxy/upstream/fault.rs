@@ -26,17 +26,23 @@ fn cause_of(error: &io::Error) -> Cause {
         Kind::UnexpectedEof => Cause::Closed,
         // How hyper's body decoders say that the chunked framing is broken.
         Kind::InvalidData | Kind::InvalidInput => Cause::Protocol,
-        // ENOMEM, ENFILE, EMFILE, ENOBUFS: this process, or this box, is out of something.
-        _ if matches!(error.raw_os_error(), Some(12 | 23 | 24 | 105)) => Cause::Internal,
+        _ if is_exhausted(error) => Cause::Exhausted,
         _ => Cause::Reset,
     }
+}
+
+/// ENOMEM, ENFILE, EMFILE, ENOBUFS: this process, or this box, is out of something.
+pub(super) fn is_exhausted(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(12 | 23 | 24 | 105))
 }
 
 fn of_tls(error: &rustls::Error) -> Failure {
     use CertificateError as Bad;
     let hint = match error {
-        rustls::Error::InvalidCertificate(Bad::NotValidYet | Bad::NotValidYetContext { .. }) => {
-            "the certificate is not valid yet; is this box's clock right?"
+        // Of a server that renews in time the certificate is always valid, by a clock that is right.
+        rustls::Error::InvalidCertificate(Bad::NotValidYet | Bad::NotValidYetContext { .. })
+        | rustls::Error::FailedToGetCurrentTime => {
+            return Failure::with(Cause::Clock, &error.to_string());
         }
         rustls::Error::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
             "the certificate has expired, or this box's clock is wrong"

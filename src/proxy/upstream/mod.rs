@@ -31,7 +31,7 @@ pub use hyper_util::client::proxy::matcher::Matcher as ProxyRules;
 pub use link::{Link, SendError};
 pub use reply::Reply;
 
-use crate::cause::Failure;
+use crate::cause::{Cause, Failure};
 use crate::config::{Roots, Target, TargetUrl};
 use slot::Slot;
 use tls::Trust;
@@ -72,24 +72,42 @@ impl Upstreams {
     ///
     /// # Errors
     ///
-    /// `Refused`, `Unreachable`, `Reset`, `Closed`, `Tls`, `TimeoutConnect` (the kernel's own), `Protocol`
-    /// (of a forward proxy), `Internal` (out of file descriptors, or no such target).
+    /// `Refused`, `Unreachable`, `Reset`, `Closed`, `Tls`, `Clock`, `TimeoutConnect` (the kernel's own),
+    /// `Protocol` (of a forward proxy), `Exhausted` (out of file descriptors), `Internal` (no such target).
     pub async fn connect(&self, target: usize, fresh: bool) -> Result<Link, Failure> {
         let slot = self.slots.get(target).ok_or_else(no_such_target)?;
         if !fresh && let Some(via) = slot.checkout(crate::time::now()) {
             return Ok(Link::new(Rc::clone(slot), via, true));
         }
         // Name resolution, TCP and TLS make a large future; most requests reuse a connection and need none of it.
-        let via = Box::pin(slot.open()).await?;
+        let via = match Box::pin(slot.open()).await {
+            // An idle connection is worth less than this request.
+            Err(failure) if failure.cause == Cause::Exhausted && self.close_idle() > 0 => {
+                // The tasks of closed HTTP/2 connections let their sockets go.
+                tokio::task::yield_now().await;
+                Box::pin(slot.open()).await?
+            }
+            opened => opened?,
+        };
         Ok(Link::new(Rc::clone(slot), via, false))
     }
 
+    /// Closes every connection that carries nothing, spares included, for want of file descriptors. Returns
+    /// how many those were.
+    pub fn close_idle(&self) -> usize {
+        self.slots.iter().map(|slot| slot.close_idle()).sum()
+    }
+
     /// Makes sure that an idle connection to `target` is ready, handshake done. For spares: at the start,
-    /// after one was taken, and when [`Upstreams::sweep`] says so. A failure is left to the request or
-    /// the probe that meets it.
-    pub async fn warm(&self, target: usize) {
-        if let Some(slot) = self.slots.get(target) {
-            slot.warm().await;
+    /// after one was taken, when [`Upstreams::sweep`] says so, and when the clock was set.
+    ///
+    /// # Errors
+    ///
+    /// As [`Upstreams::connect`], and `TimeoutConnect` after [`crate::limits::WARM_TIME`]. It counts against nobody.
+    pub async fn warm(&self, target: usize) -> Result<(), Failure> {
+        match self.slots.get(target) {
+            Some(slot) => slot.warm().await,
+            None => Err(no_such_target()),
         }
     }
 
@@ -109,7 +127,7 @@ impl Upstreams {
 }
 
 fn no_such_target() -> Failure {
-    Failure::with(crate::cause::Cause::Internal, "no such target")
+    Failure::with(Cause::Internal, "no such target")
 }
 
 /// What a Host header says for `url`: `host`, or `host:port` where the port is not the scheme's own.

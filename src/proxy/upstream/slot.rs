@@ -16,7 +16,7 @@ use super::http1::Http1;
 use super::socket::{Meter, Metered, Socket};
 use super::tls::{Tls, Trust};
 use super::{ProxyRules, authority};
-use crate::cause::Failure;
+use crate::cause::{Cause, Failure};
 use crate::config::{Place, Target, TargetUrl};
 use crate::limits;
 use crate::time;
@@ -155,9 +155,18 @@ impl Slot {
         self.spare && !self.warming.get()
     }
 
-    pub(super) async fn warm(&self) {
+    /// Closes what carries nothing. Returns how many those were.
+    pub(super) fn close_idle(&self) -> usize {
+        let idle = std::mem::take(&mut *self.idle.borrow_mut()).len();
+        let mut shared = self.shared.borrow_mut();
+        let before = shared.len();
+        shared.retain(|connection| connection.streams.get() > 0);
+        idle + before - shared.len()
+    }
+
+    pub(super) async fn warm(&self) -> Result<(), Failure> {
         if self.warming.get() || !self.sweep(time::now()) {
-            return;
+            return Ok(());
         }
         self.warming.set(true);
         let _done = Finally(&self.warming);
@@ -165,11 +174,10 @@ impl Slot {
             Ok(Ok(Via::Http1(connection))) => self.put_back(connection),
             // `open` has kept it already.
             Ok(Ok(Via::Http2(_))) => {}
-            Ok(Err(failure)) => {
-                tracing::debug!(host = self.host.to_str().unwrap_or_default(), %failure, "no warm spare")
-            }
-            Err(_) => tracing::debug!(host = self.host.to_str().unwrap_or_default(), "no warm spare in time"),
+            Ok(Err(failure)) => return Err(failure),
+            Err(_) => return Err(Failure::new(Cause::TimeoutConnect)),
         }
+        Ok(())
     }
 }
 

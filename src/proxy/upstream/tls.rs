@@ -1,9 +1,11 @@
 //! TLS towards targets: which authorities are trusted, and the handshake.
 
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -38,7 +40,7 @@ impl Tls {
         let stream = connector.connect(self.name.clone(), tcp).await.map_err(|error| {
             let failure = fault::of_io(&error);
             match failure.cause {
-                Cause::Tls => failure,
+                Cause::Tls | Cause::Clock => failure,
                 cause => Failure::with(cause, &format!("in the TLS handshake: {}", failure.detail)),
             }
         })?;
@@ -69,9 +71,19 @@ impl Trust {
     }
 }
 
+/// The program's one wall clock, for certificates.
+#[derive(Debug)]
+struct Wall;
+
+impl TimeProvider for Wall {
+    fn current_time(&self) -> Option<UnixTime> {
+        crate::time::wall().duration_since(UNIX_EPOCH).ok().map(UnixTime::since_unix_epoch)
+    }
+}
+
 fn build(roots: RootCertStore) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_details(provider, Arc::new(Wall))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .with_root_certificates(roots)

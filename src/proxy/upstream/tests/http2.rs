@@ -265,8 +265,8 @@ async fn a_warm_spare_is_used_and_replaced() {
                     spawn_local(async move { !request(&mut { stream }).await.0.is_empty() });
                 }
             };
-            tokio::join!(upstreams.warm(0), server);
-            upstreams.warm(0).await;
+            tokio::join!(async { upstreams.warm(0).await.unwrap() }, server);
+            upstreams.warm(0).await.unwrap();
             assert_eq!(upstreams.idle(0), 1, "one is enough");
             assert!(upstreams.sweep(crate::time::now()).is_empty());
             let link = upstreams.connect(0, false).await.unwrap();
@@ -278,7 +278,7 @@ async fn a_warm_spare_is_used_and_replaced() {
             }
             // A server that is gone does not matter here.
             drop(listener);
-            upstreams.warm(0).await;
+            assert_eq!(upstreams.warm(0).await.unwrap_err().cause, Cause::Refused);
             assert_eq!(upstreams.idle(0), 0);
         }
     })
