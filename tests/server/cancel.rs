@@ -165,8 +165,11 @@ fn a_client_that_reads_nothing_slows_its_target_and_is_cut_in_the_end() {
         for by_id in [false, true] {
             let server = SimServer::start(endless.clone()).await.unwrap();
             let write_time = if by_id { "60s" } else { "1500ms" };
-            let config =
-                format!("[limits]\nwrite_time = \"{write_time}\"\n{}", target("a", "openai", &server, ""));
+            // What is locked is resident, used or not: it would hide what this client costs.
+            let config = format!(
+                "lock_memory = false\n[limits]\nwrite_time = \"{write_time}\"\n{}",
+                target("a", "openai", &server, "")
+            );
             let program = Program::start(&config).await;
             let at_rest = program.memory();
             let socket = TcpSocket::new_v4().unwrap();
