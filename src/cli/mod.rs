@@ -12,6 +12,7 @@ mod check;
 #[cfg(feature = "sim")]
 mod demo;
 mod run;
+mod serving;
 mod status;
 
 pub use check::check;
