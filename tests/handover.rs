@@ -1,6 +1,6 @@
 //! What the built program says to systemd, takes from it, and leaves running when it is stopped; with a notify
 //! socket of the test's own. Under a real systemd: `tests/systemd/run`.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test's helpers may fail the test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test's helpers may fail the test")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,10 @@
 //! The units of `systemd/`: systemd understands each line, and their sandboxes are as tight as promised.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may fail the test"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -14,6 +14,7 @@ class Server:
 
     def __init__(self, name, dies=False):
         self.name, self.dies = name, dies
+        self.key = None
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
@@ -30,6 +31,7 @@ class Server:
                 while head[-1] not in (b"\r\n", b""):
                     head.append(lines.readline())
                 fields = {n.strip().lower(): v.strip() for n, _, v in (line.partition(b":") for line in head[1:])}
+                self.key = fields.get(b"authorization")
                 body = lines.read(int(fields.get(b"content-length", 0)))
                 if self.dies or not body:
                     return
