@@ -31,5 +31,6 @@ pub mod proxy;
 pub mod route;
 #[cfg(feature = "sim")]
 pub mod sim;
+pub mod systemd;
 pub mod time;
 pub mod wire;

@@ -187,6 +187,12 @@ pub const LOG_LINE_BYTES: usize = 4096;
 pub const LOG_VALUE_BYTES: usize = 2048;
 /// How long a log line may wait for room, and hold up everything else meanwhile; under a second.
 pub const LOG_WAIT: Duration = Duration::from_millis(5);
+/// A stopping service's successor waits this long for the listeners before it does without.
+pub const HANDOVER: Duration = Duration::from_secs(3);
+/// A drain that is still not over this long after its limits is stuck, and ended by force.
+pub const DRAIN_STUCK: Duration = Duration::from_secs(15);
+/// Sockets that systemd may pass.
+pub const PASSED_SOCKETS_MAX: usize = 64;
 /// A limit that is hit all the time is logged once in this.
 pub const LIMIT_LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// That no connection can be accepted is tried ten times a second, and logged once in this.

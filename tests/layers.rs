@@ -18,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Of `config` the targets and routes, of `dialect` what a request asks for.
     ("route", &["config", "dialect", "health", "limits"]),
     ("observe", &["cause", "dialect", "limits", "time"]),
+    ("systemd", &["limits", "time"]),
     ("sim", &["cause", "dialect", "limits", "wire"]),
     (
         "proxy",
@@ -27,7 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "cli",
         &[
             "cause", "config", "dialect", "gate", "health", "limits", "observe", "proxy", "route", "sim",
-            "time", "wire",
+            "systemd", "time", "wire",
         ],
     ),
     ("main", &["cli"]),

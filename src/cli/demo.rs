@@ -13,10 +13,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
-use super::{EXIT_FAILED, EXIT_GOOD, run};
+use super::{EXIT_FAILED, EXIT_GOOD, serving};
 use crate::config::{self, DEFAULT_PORT};
 use crate::limits;
-use crate::proxy::gateway::Gateway;
+use crate::proxy::gateway::{Current, Gateway};
 use crate::proxy::listen;
 use crate::proxy::upstream::ProxyRules;
 use crate::sim::demo::{self, Frame, Frames, HEALTHY, Promise, SCENES, Scene, Seen, Style, Teller, Timeline};
@@ -121,9 +121,9 @@ impl Stage {
         let gateway =
             Gateway::new(loaded.config, &ProxyRules::builder().build()).map_err(|e| e.to_string())?;
         let gateway = Rc::new(gateway);
-        run::warm(Rc::clone(&gateway), CLOUD).await;
-        spawn_local(run::keep_connections(Rc::clone(&gateway)));
-        spawn_local(listen::clients(gateway, listener, None));
+        serving::warm(Rc::clone(&gateway), CLOUD).await;
+        spawn_local(serving::keep_connections(Rc::clone(&gateway)));
+        spawn_local(listen::clients(Current::new(gateway, None), listener));
         Ok(Stage { colours, addr, models, servers, happenings, tell, _off: off })
     }
 

@@ -13,6 +13,7 @@ mod check;
 mod demo;
 mod footing;
 mod run;
+mod serving;
 mod status;
 
 pub use check::check;

@@ -49,6 +49,24 @@ impl Store {
         }
     }
 
+    /// The store of a changed configuration: for each target its place in this one, if it has one, and whether
+    /// it is looked for. A key or a model may have been put right, so "misconfigured" is not kept; attempts
+    /// under way end in the store that they began in.
+    #[must_use]
+    pub fn renewed(&self, targets: impl IntoIterator<Item = (Option<usize>, bool)>) -> Self {
+        let renewed = |(old, discovered): (Option<usize>, bool)| match old.and_then(|old| self.get(old)) {
+            Some(old) => TargetHealth {
+                refused_key: None,
+                missing: Vec::new(),
+                in_flight: 0,
+                absent: discovered && old.absent,
+                ..old.clone()
+            },
+            None => TargetHealth { absent: discovered, ..TargetHealth::default() },
+        };
+        Store { targets: targets.into_iter().map(renewed).collect() }
+    }
+
     /// One target's entry; an unknown index reads as healthy.
     #[must_use]
     pub fn target(&self, target: usize) -> TargetHealth {

@@ -12,8 +12,8 @@ use crate::dialect::reply::Problem;
 /// An authenticated (or anonymous) client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Client {
-    /// Its key's position in the configuration.
-    pub key: Option<usize>,
+    /// Its key's SHA-256: who it is, also after a reload that moved its key.
+    pub key: Option<[u8; 32]>,
     /// Its key's name.
     pub name: Option<String>,
     /// Whether it may use `/edgeward/*`.
@@ -27,9 +27,9 @@ pub struct Client {
 pub fn client(config: &Config, headers: &HeaderMap, peer: Option<SocketAddr>) -> Result<Client, Problem> {
     let local = peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback());
     let given = presented(headers);
-    if let Some((index, key)) = given.and_then(|given| matching(&config.keys, given)) {
+    if let Some(key) = given.and_then(|given| matching(&config.keys, given)) {
         let operator = key.operator || local;
-        return Ok(Client { key: Some(index), name: Some(key.name.clone()), operator });
+        return Ok(Client { key: Some(key.sha256), name: Some(key.name.clone()), operator });
     }
     if config.keys.is_empty() || config.allow_anonymous {
         return Ok(Client { key: None, name: None, operator: local });
@@ -54,12 +54,12 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 /// Every key is compared, in constant time, so that time tells nothing about which one was near.
-fn matching<'k>(keys: &'k [ClientKey], given: &[u8]) -> Option<(usize, &'k ClientKey)> {
+fn matching<'k>(keys: &'k [ClientKey], given: &[u8]) -> Option<&'k ClientKey> {
     let digest = digest::digest(&digest::SHA256, given);
     let mut found = None;
-    for (index, key) in keys.iter().enumerate() {
+    for key in keys {
         if bool::from(key.sha256.as_slice().ct_eq(digest.as_ref())) {
-            found = Some((index, key));
+            found = Some(key);
         }
     }
     found

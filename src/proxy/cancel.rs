@@ -64,8 +64,8 @@ pub struct Live {
 #[derive(Clone, Debug)]
 struct Entry {
     cancel: Rc<Cancel>,
-    /// The client key that made it: its position in the configuration.
-    key: Option<usize>,
+    /// The client key that made it: its SHA-256.
+    key: Option<[u8; 32]>,
 }
 
 /// What became of a cancel.
@@ -80,14 +80,14 @@ pub enum Cancelled {
 impl Live {
     /// Registers a request; the guard takes it out again.
     #[must_use]
-    pub fn enter(self: &Rc<Self>, id: &str, cancel: &Rc<Cancel>, key: Option<usize>) -> Registered {
+    pub fn enter(self: &Rc<Self>, id: &str, cancel: &Rc<Cancel>, key: Option<[u8; 32]>) -> Registered {
         self.requests.borrow_mut().insert(id.to_owned(), Entry { cancel: Rc::clone(cancel), key });
         Registered { live: Rc::clone(self), id: id.to_owned() }
     }
 
     /// Cancels by id, for the key that made the request or for an operator.
     #[must_use]
-    pub fn cancel(&self, id: &str, key: Option<usize>, operator: bool) -> Cancelled {
+    pub fn cancel(&self, id: &str, key: Option<[u8; 32]>, operator: bool) -> Cancelled {
         let Some(entry) = self.requests.borrow().get(id).cloned() else { return Cancelled::Unknown };
         if !operator && entry.key != key {
             return Cancelled::Unknown;
@@ -154,12 +154,12 @@ mod tests {
     fn only_the_own_key_or_an_operator_cancels() {
         let live = Rc::new(Live::default());
         for (own, key, operator, wanted) in [
-            (Some(0), Some(0), false, Cancelled::Yes),
-            (Some(0), Some(1), false, Cancelled::Unknown),
-            (Some(0), None, false, Cancelled::Unknown),
-            (None, Some(1), false, Cancelled::Unknown),
+            (Some([0; 32]), Some([0; 32]), false, Cancelled::Yes),
+            (Some([0; 32]), Some([1; 32]), false, Cancelled::Unknown),
+            (Some([0; 32]), None, false, Cancelled::Unknown),
+            (None, Some([1; 32]), false, Cancelled::Unknown),
             (None, None, false, Cancelled::Yes),
-            (Some(0), Some(1), true, Cancelled::Yes),
+            (Some([0; 32]), Some([1; 32]), true, Cancelled::Yes),
         ] {
             let cancel = Rc::new(Cancel::default());
             let registered = live.enter("id", &cancel, own);

@@ -1,4 +1,4 @@
-//! What all requests share: configuration, health, pools, budgets, counters.
+//! What all requests share: configuration, health, pools, budgets, counters; and how a reload renews it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -7,34 +7,23 @@ use std::time::Instant;
 
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
 
 use super::body::Budget;
 use super::cancel::Live;
 use super::upstream::{ProxyRules, SetupError, Upstreams};
 use crate::cause::{Cause, Failure};
-use crate::config::Config;
+use crate::config::{Config, Target};
 use crate::gate::pool::{Buffer, Pool};
 use crate::health::store::Store;
 use crate::observe::events;
 use crate::observe::metrics::{Gauges, Metrics};
 use crate::time::Steps;
 
-/// One per process, on its one thread.
-pub struct Gateway {
-    /// The configuration.
-    pub config: Config,
-    /// Health, by target.
-    pub store: RefCell<Store>,
-    /// Connections to targets.
-    pub upstreams: Upstreams,
-    /// Counters.
-    pub metrics: Metrics,
+/// What outlives a reload: the process's own state.
+pub struct Process {
     /// Requests under way.
     pub live: Rc<Live>,
-    /// Memory for request bodies.
-    pub bodies: Budget,
-    /// Memory for answers that are judged whole.
-    pub answers: Budget,
     /// Client connections at present.
     pub connections: Cell<usize>,
     /// No new requests: edgeward is stopping.
@@ -45,6 +34,24 @@ pub struct Gateway {
     pub connection_closed: Notify,
     /// When this process began to serve.
     pub started: Instant,
+}
+
+/// One per configuration, on the process's one thread. A request keeps the one that it began with.
+pub struct Gateway {
+    /// What all configurations of this process share.
+    pub process: Rc<Process>,
+    /// The configuration.
+    pub config: Config,
+    /// Health, by target.
+    pub store: RefCell<Store>,
+    /// Connections to targets.
+    pub upstreams: Upstreams,
+    /// Counters.
+    pub metrics: Rc<Metrics>,
+    /// Memory for request bodies.
+    pub bodies: Rc<Budget>,
+    /// Memory for answers that are judged whole.
+    pub answers: Rc<Budget>,
     clock: RefCell<Steps>,
     pool: Pool,
     gates: Arc<Semaphore>,
@@ -74,26 +81,64 @@ impl Gateway {
     /// A target that cannot be set up: its CA file, its host, its proxy.
     pub fn new(config: Config, proxies: &ProxyRules) -> Result<Self, SetupError> {
         let upstreams = Upstreams::new(&config.targets, proxies)?;
-        let names: Vec<&str> = config.targets.iter().map(|target| target.name.as_str()).collect();
         let limits = &config.limits;
         Ok(Gateway {
+            process: Rc::new(Process {
+                live: Rc::new(Live::default()),
+                connections: Cell::new(0),
+                draining: Cell::new(false),
+                closing: watch::Sender::new(false),
+                connection_closed: Notify::new(),
+                started: crate::time::now(),
+            }),
             store: RefCell::new(Store::new(config.targets.iter().map(|target| target.discovered))),
             upstreams,
-            metrics: Metrics::new(names),
-            live: Rc::new(Live::default()),
-            bodies: Budget::new(limits.body_memory, limits.max_body),
-            answers: Budget::new(limits.answer_memory, limits.answer_buffer),
-            connections: Cell::new(0),
-            draining: Cell::new(false),
-            closing: watch::Sender::new(false),
-            connection_closed: Notify::new(),
-            started: crate::time::now(),
+            metrics: Rc::new(Metrics::new(names(&config))),
+            bodies: Rc::new(Budget::new(limits.body_memory, limits.max_body)),
+            answers: Rc::new(Budget::new(limits.answer_memory, limits.answer_buffer)),
             clock: RefCell::new(Steps::new(crate::time::now(), crate::time::wall())),
             pool: Pool::new(limits.gated_streams, limits.gate_buffer),
             gates: Arc::new(Semaphore::new(limits.gated_streams)),
             random: SystemRandom::new(),
             config,
         })
+    }
+
+    /// The same process with another configuration: health and counters of targets that stay are kept, and
+    /// so is all memory that was allocated at the start. Also returns the keys that only a restart can change.
+    ///
+    /// # Errors
+    /// A target that cannot be set up: its CA file, its host, its proxy.
+    pub fn renewed(
+        &self,
+        mut config: Config,
+        proxies: &ProxyRules,
+    ) -> Result<(Self, Vec<&'static str>), SetupError> {
+        let upstreams = Upstreams::new(&config.targets, proxies)?;
+        let restart = keep_fixed(&self.config, &mut config);
+        let same = |target: &Target| {
+            self.config.targets.iter().position(|old| old.name == target.name && old.url == target.url)
+        };
+        let store = self.store.borrow().renewed(config.targets.iter().map(|new| (same(new), new.discovered)));
+        let metrics = if names(&self.config).eq(names(&config)) {
+            Rc::clone(&self.metrics)
+        } else {
+            Rc::new(Metrics::new(names(&config)))
+        };
+        let renewed = Gateway {
+            process: Rc::clone(&self.process),
+            store: RefCell::new(store),
+            upstreams,
+            metrics,
+            bodies: Rc::clone(&self.bodies),
+            answers: Rc::clone(&self.answers),
+            pool: self.pool.clone(),
+            gates: Arc::clone(&self.gates),
+            clock: RefCell::new(Steps::new(crate::time::now(), crate::time::wall())),
+            random: SystemRandom::new(),
+            config,
+        };
+        Ok((renewed, restart))
     }
 
     /// A gate buffer; waits at most `limits.queue_time` for one. Waiters are served in order. A gated attempt
@@ -116,7 +161,7 @@ impl Gateway {
         // The kernel's generator fails only where it does not exist; a repeated id would then only make
         // cancelling ambiguous, which is no reason to refuse a request.
         if self.random.fill(&mut bits).is_err() {
-            bits = self.started.elapsed().as_nanos().to_be_bytes();
+            bits = self.process.started.elapsed().as_nanos().to_be_bytes();
         }
         bits.iter().fold(String::with_capacity(32), |mut hex, byte| {
             for digit in [byte >> 4, byte & 15] {
@@ -160,11 +205,11 @@ impl Gateway {
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         Gauges {
-            connections: self.connections.get(),
+            connections: self.process.connections.get(),
             gated_streams: self.pool.in_use(),
             body_memory: self.bodies.in_use(),
             answer_memory: self.answers.in_use(),
-            uptime: self.started.elapsed(),
+            uptime: self.process.started.elapsed(),
         }
     }
 
@@ -172,5 +217,60 @@ impl Gateway {
     #[must_use]
     pub fn name(&self, target: usize) -> &str {
         self.config.targets.get(target).map_or("?", |target| target.name.as_str())
+    }
+}
+
+fn names(config: &Config) -> impl Iterator<Item = &str> {
+    config.targets.iter().map(|target| target.name.as_str())
+}
+
+/// What was bound or allocated at the start stays as it is in `new`. Returns the keys that ask for something else.
+fn keep_fixed(old: &Config, new: &mut Config) -> Vec<&'static str> {
+    fn keep<T: Clone + PartialEq>(key: &'static str, old: &T, new: &mut T, restart: &mut Vec<&'static str>) {
+        if old != new {
+            restart.push(key);
+            new.clone_from(old);
+        }
+    }
+    let mut restart = Vec::new();
+    keep("listen", &old.listen, &mut new.listen, &mut restart);
+    keep("admin_listen", &old.admin_listen, &mut new.admin_listen, &mut restart);
+    let (was, will) = (&old.limits, &mut new.limits);
+    keep("limits.gate_buffer", &was.gate_buffer, &mut will.gate_buffer, &mut restart);
+    keep("limits.gated_streams", &was.gated_streams, &mut will.gated_streams, &mut restart);
+    keep("limits.body_memory", &was.body_memory, &mut will.body_memory, &mut restart);
+    keep("limits.answer_memory", &was.answer_memory, &mut will.answer_memory, &mut restart);
+    restart
+}
+
+/// The gateway that new requests take, and the certificate that new connections are shown.
+pub struct Current {
+    gateway: RefCell<Rc<Gateway>>,
+    tls: RefCell<Option<TlsAcceptor>>,
+}
+
+impl Current {
+    /// Serves with `gateway` until it is replaced.
+    #[must_use]
+    pub fn new(gateway: Rc<Gateway>, tls: Option<TlsAcceptor>) -> Rc<Self> {
+        Rc::new(Current { gateway: RefCell::new(gateway), tls: RefCell::new(tls) })
+    }
+
+    /// For one request, or one look.
+    #[must_use]
+    pub fn get(&self) -> Rc<Gateway> {
+        Rc::clone(&self.gateway.borrow())
+    }
+
+    /// For one connection.
+    #[must_use]
+    pub fn tls(&self) -> Option<TlsAcceptor> {
+        self.tls.borrow().clone()
+    }
+
+    /// From here on for what is new.
+    pub fn replace(&self, gateway: Rc<Gateway>, tls: Option<TlsAcceptor>) {
+        self.gateway.replace(gateway);
+        self.tls.replace(tls);
     }
 }

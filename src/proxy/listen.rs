@@ -13,11 +13,11 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
-use super::gateway::Gateway;
+use super::gateway::{Current, Gateway, Process};
 use super::server;
 use crate::config::ServerTls;
 use crate::limits;
@@ -84,20 +84,38 @@ pub fn tls(files: &ServerTls) -> Result<TlsAcceptor, String> {
 }
 
 /// Accepts clients for ever.
-pub async fn clients(gateway: Rc<Gateway>, listener: TcpListener, tls: Option<TlsAcceptor>) {
+pub async fn clients(current: Rc<Current>, listener: TcpListener) {
     loop {
         match listener.accept().await {
-            Ok((socket, peer)) => client(&gateway, socket, peer, tls.clone()),
-            Err(error) => accept_failed(&gateway, &error).await,
+            Ok((socket, peer)) => {
+                // Nagle's algorithm would hold each token back until the last one is acknowledged.
+                let _best_effort = socket.set_nodelay(true);
+                client(&current, socket, Some(peer), current.tls());
+            }
+            Err(error) => accept_failed(&current.get(), &error).await,
         }
     }
 }
 
-fn client(gateway: &Rc<Gateway>, socket: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor>) {
-    // Nagle's algorithm would hold each token back until the last one is acknowledged.
-    let _best_effort = socket.set_nodelay(true);
-    let gateway = Rc::clone(gateway);
-    if gateway.connections.get() >= gateway.config.limits.connections {
+/// Accepts clients on a Unix socket for ever. TLS is for networks.
+pub async fn local_clients(current: Rc<Current>, listener: UnixListener) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, _)) => client(&current, socket, None, None),
+            Err(error) => accept_failed(&current.get(), &error).await,
+        }
+    }
+}
+
+fn client(
+    current: &Rc<Current>,
+    socket: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    peer: Option<SocketAddr>,
+    tls: Option<TlsAcceptor>,
+) {
+    let current = Rc::clone(current);
+    let gateway = current.get();
+    if gateway.process.connections.get() >= gateway.config.limits.connections {
         gateway.metrics.limit(Limit::Connections);
         events::limit_hit(Limit::Connections, None);
         let Some(leaving) = Leaving::new() else { return };
@@ -108,18 +126,18 @@ fn client(gateway: &Rc<Gateway>, socket: TcpStream, peer: SocketAddr, tls: Optio
         });
         return;
     }
+    let handshake_time = gateway.config.limits.header_time;
     // From here on, handshake included: a connection is one before it can say so.
-    let counted = Counted::new(Rc::clone(&gateway));
+    let counted = Counted::new(&gateway);
     tokio::task::spawn_local(async move {
         let _counted = counted;
         match tls {
-            None => server::serve(gateway, socket, Some(peer), false).await,
+            None => server::serve(current, socket, peer, false).await,
             Some(acceptor) => {
-                let handshake =
-                    tokio::time::timeout(gateway.config.limits.header_time, acceptor.accept(socket));
+                let handshake = tokio::time::timeout(handshake_time, acceptor.accept(socket));
                 // A handshake that fails is the client's: it speaks plain HTTP, or distrusts the certificate.
                 if let Ok(Ok(stream)) = handshake.await {
-                    server::serve(gateway, stream, Some(peer), false).await;
+                    server::serve(current, stream, peer, false).await;
                 }
             }
         }
@@ -127,7 +145,7 @@ fn client(gateway: &Rc<Gateway>, socket: TcpStream, peer: SocketAddr, tls: Optio
 }
 
 /// Too many connections: said as well as can be said without serving.
-async fn turn_away(mut socket: TcpStream, tls: bool) {
+async fn turn_away(mut socket: impl AsyncWrite + Unpin, tls: bool) {
     if !tls {
         let body = "{\"error\":{\"message\":\"edgeward has no room for another connection (limits.connections); try \
                     again shortly\",\"type\":\"server_error\",\"param\":null,\"code\":\"connections\"}}";
@@ -143,18 +161,18 @@ async fn turn_away(mut socket: TcpStream, tls: bool) {
 }
 
 /// Accepts operators for ever.
-pub async fn operators(gateway: Rc<Gateway>, listener: UnixListener) {
+pub async fn operators(current: Rc<Current>, listener: UnixListener) {
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
-                let gateway = Rc::clone(&gateway);
-                let counted = Counted::new(Rc::clone(&gateway));
+                let current = Rc::clone(&current);
+                let counted = Counted::new(&current.get());
                 tokio::task::spawn_local(async move {
                     let _counted = counted;
-                    server::serve(gateway, socket, None, true).await;
+                    server::serve(current, socket, None, true).await;
                 });
             }
-            Err(error) => accept_failed(&gateway, &error).await,
+            Err(error) => accept_failed(&current.get(), &error).await,
         }
     }
 }
@@ -184,12 +202,13 @@ impl Drop for Leaving {
 }
 
 /// One connection in the count.
-struct Counted(Rc<Gateway>);
+struct Counted(Rc<Process>);
 
 impl Counted {
-    fn new(gateway: Rc<Gateway>) -> Self {
-        gateway.connections.set(gateway.connections.get() + 1);
-        Counted(gateway)
+    fn new(gateway: &Gateway) -> Self {
+        let process = Rc::clone(&gateway.process);
+        process.connections.set(process.connections.get() + 1);
+        Counted(process)
     }
 }
 

@@ -89,11 +89,11 @@ pub fn status(gateway: &Gateway) -> Answer {
         (0..gateway.config.targets.len()).map(|target| target_status(gateway, target, at)).collect();
     let status = Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        uptime_secs: gateway.started.elapsed().as_secs(),
-        draining: gateway.draining.get(),
+        uptime_secs: gateway.process.started.elapsed().as_secs(),
+        draining: gateway.process.draining.get(),
         clock_wrong: crate::time::is_wrong(crate::time::wall()),
-        connections: gateway.connections.get(),
-        requests: gateway.live.len(),
+        connections: gateway.process.connections.get(),
+        requests: gateway.process.live.len(),
         targets,
     };
     json(serde_json::to_vec(&status).unwrap_or_default())
@@ -169,7 +169,7 @@ pub fn metrics(gateway: &Gateway) -> Answer {
 pub fn ready(gateway: &Gateway) -> Answer {
     let at = now();
     let some = (0..gateway.config.targets.len()).any(|target| target_status(gateway, target, at).candidate);
-    if some && !gateway.draining.get() {
+    if some && !gateway.process.draining.get() {
         text(StatusCode::OK, "ready\n")
     } else {
         let mut response = text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n");
@@ -192,7 +192,7 @@ pub fn cancel(
     if headers.contains_key(header::ORIGIN) && client.key.is_none() {
         return Err(forbidden());
     }
-    match gateway.live.cancel(id, client.key, client.operator) {
+    match gateway.process.live.cancel(id, client.key, client.operator) {
         Cancelled::Unknown => Err(Problem::new(
             404,
             "no_such_request",
@@ -210,8 +210,8 @@ pub fn cancel(
 fn cut_if_deaf(gateway: Rc<Gateway>, id: String) {
     tokio::task::spawn_local(async move {
         tokio::time::sleep(limits::DEAF).await;
-        gateway.live.cut_if_deaf(&id, Cause::Cancelled);
+        gateway.process.live.cut_if_deaf(&id, Cause::Cancelled);
         tokio::time::sleep(limits::LAST_WORDS).await;
-        gateway.live.stop_connections(Some(&id), Cause::Cancelled);
+        gateway.process.live.stop_connections(Some(&id), Cause::Cancelled);
     });
 }

@@ -22,7 +22,7 @@ use super::cancel::Cancel;
 use super::downstream::{Downstream, Requests, Turn};
 use super::drive::{self, Job};
 use super::endpoint::{self, Endpoint};
-use super::gateway::Gateway;
+use super::gateway::{Current, Gateway};
 use super::outlet::{Broken, ClientBody, Drive, Flushes, Outlet, poll_caught};
 use super::{body, cors, head, models, operator, pass, refusal};
 use crate::cause::Cause;
@@ -31,9 +31,9 @@ use crate::dialect::{Dialect, request};
 use crate::observe::{Limit, Outcome, events};
 use crate::time::now;
 
-/// What is known about one client connection.
+/// What is known about one client connection, as one request of it sees it.
 pub struct Connection {
-    /// What all connections share.
+    /// What all requests of this configuration share.
     pub gateway: Rc<Gateway>,
     /// The other end; `None` on a Unix socket.
     pub peer: Option<SocketAddr>,
@@ -47,16 +47,19 @@ pub struct Connection {
 type Answer = Response<ClientBody>;
 
 /// Serves one connection until it ends.
+///
+/// Each request takes the configuration of its time; the connection's own bounds are those of its beginning.
 pub async fn serve(
-    gateway: Rc<Gateway>,
+    current: Rc<Current>,
     socket: impl AsyncRead + AsyncWrite + Unpin + 'static,
     peer: Option<SocketAddr>,
     admin: bool,
 ) {
+    let gateway = current.get();
     let flushes = Rc::new(Flushes::default());
     let requests = Rc::new(Requests::default());
     let stop = Rc::new(Cancel::default());
-    let limits = &gateway.config.limits;
+    let limits = gateway.config.limits.clone();
     let io = Downstream::new(socket, Rc::clone(&flushes), Rc::clone(&requests), limits.write_time);
     let mut builder = http1::Builder::new();
     builder
@@ -65,17 +68,19 @@ pub async fn serve(
         .max_headers(limits.max_headers)
         .max_buf_size(limits.header_bytes)
         .keep_alive(true);
-    let mut closing = gateway.closing.subscribe();
-    let connection = Rc::new(Connection {
-        gateway: Rc::clone(&gateway),
-        peer,
-        admin,
-        flushes,
-        requests: Rc::clone(&requests),
-        stop: Rc::clone(&stop),
-    });
+    let mut closing = gateway.process.closing.subscribe();
+    // A connection may idle for long; what a reload has replaced is let go of meanwhile.
+    drop(gateway);
+    let (at_end, kept_requests, kept_stop) = (Rc::clone(&current), Rc::clone(&requests), Rc::clone(&stop));
     let service = service_fn(move |request| {
-        let connection = Rc::clone(&connection);
+        let connection = Connection {
+            gateway: current.get(),
+            peer,
+            admin,
+            flushes: Rc::clone(&flushes),
+            requests: Rc::clone(&kept_requests),
+            stop: Rc::clone(&kept_stop),
+        };
         let turn = Turn::new(Rc::clone(&connection.requests));
         async move {
             let response = answer(&connection, request).await;
@@ -106,7 +111,7 @@ pub async fn serve(
         }
         Ok(()) | Err(_) => return,
     };
-    limit_hit(&gateway, hit, None);
+    limit_hit(&at_end.get(), hit, None);
 }
 
 fn limit_hit(gateway: &Gateway, limit: Limit, id: Option<&str>) {
@@ -138,7 +143,7 @@ impl Body for TurnBody {
 }
 
 /// One request, from its head to its response's head.
-async fn answer(connection: &Rc<Connection>, request: Request<Incoming>) -> Answer {
+async fn answer(connection: &Connection, request: Request<Incoming>) -> Answer {
     let began = now();
     let gateway = &connection.gateway;
     let id = gateway.request_id();
@@ -150,14 +155,14 @@ async fn answer(connection: &Rc<Connection>, request: Request<Incoming>) -> Answ
     };
     head::own(response.headers_mut(), &id, None, "");
     cors::allow(response.headers_mut(), origin);
-    if gateway.draining.get() || connection.requests.bad_head().is_some() {
+    if gateway.process.draining.get() || connection.requests.bad_head().is_some() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
 async fn route(
-    connection: &Rc<Connection>,
+    connection: &Connection,
     request: Request<Incoming>,
     id: String,
     began: Instant,
@@ -218,7 +223,7 @@ async fn route(
 
 /// Makes a request's job, or accounts for its refusal.
 async fn job(
-    connection: &Rc<Connection>,
+    connection: &Connection,
     request: Request<Incoming>,
     client: Client,
     id: String,
@@ -247,7 +252,7 @@ fn refused(
 
 /// Reads and decodes a request's body.
 async fn read(
-    connection: &Rc<Connection>,
+    connection: &Connection,
     request: Request<Incoming>,
     client: Client,
     id: String,
@@ -255,7 +260,7 @@ async fn read(
     dialect: Dialect,
 ) -> Result<Job, Problem> {
     let gateway = &connection.gateway;
-    if gateway.draining.get() {
+    if gateway.process.draining.get() {
         return Err(refusal::stopped());
     }
     let (parts, incoming) = request.into_parts();
@@ -266,7 +271,7 @@ async fn read(
     // From here on, its body included: a stop finds a request whose client is still sending.
     let cancel = Rc::new(Cancel::default());
     cancel.on_connection(&connection.stop);
-    let registered = gateway.live.enter(&id, &cancel, client.key);
+    let registered = gateway.process.live.enter(&id, &cancel, client.key);
     let held = tokio::select! {
         biased;
         _cause = poll_fn(|cx| cancel.poll(cx).map_or(Poll::Pending, Poll::Ready)) => return Err(refusal::stopped()),

@@ -1,0 +1,245 @@
+//! What a serving process does beside its requests: signals, reloads, signs of life, and a good end.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::{JoinHandle, spawn_local};
+
+use super::footing;
+use super::run::{Bound, Unable, server_tls};
+use crate::cause::Cause;
+use crate::config::{Loaded, Problems};
+use crate::limits;
+use crate::observe::{self, events};
+use crate::proxy::gateway::{Current, Gateway};
+use crate::proxy::upstream::ProxyRules;
+use crate::proxy::{discovery, listen};
+use crate::systemd::{Notify, Order, Orders};
+use crate::time::{monotonic_micros, now};
+
+/// Reads the configuration again.
+pub(super) type Reload = Box<dyn Fn() -> Result<Loaded, Problems>>;
+
+/// Serves from here on, until it is told to stop and has drained.
+pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, again: Reload) -> Result<(), Unable> {
+    let Bound { clients, local_clients, operators, admin_path, notify, watchdog, leash } = bound;
+    let mut asked = Asked::new(leash.map(crate::systemd::Leash::orders).transpose())?;
+    let addresses: Vec<SocketAddr> = clients.iter().filter_map(|l| l.local_addr().ok()).collect();
+    let mut accepting: Vec<JoinHandle<()>> = Vec::new();
+    for listener in clients {
+        accepting.push(spawn_local(listen::clients(Rc::clone(current), listener)));
+    }
+    for listener in local_clients {
+        accepting.push(spawn_local(listen::local_clients(Rc::clone(current), listener)));
+    }
+    for listener in operators {
+        accepting.push(spawn_local(listen::operators(Rc::clone(current), listener)));
+    }
+    let mut keeping = keep(&current.get());
+    let notify = Rc::new(notify);
+    if let Some(within) = watchdog {
+        spawn_local(signs_of_life(Rc::clone(&notify), within));
+    }
+    events::started(&addresses, current.get().config.targets.len());
+    notify.say(&format!("READY=1\nSTATUS={}", summary(&current.get())));
+
+    while asked.next().await == Order::Reload {
+        notify.say(&format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic_micros()));
+        if reload(current, again()) {
+            keeping.iter().for_each(JoinHandle::abort);
+            keeping = keep(&current.get());
+        }
+        notify.say(&format!("READY=1\nSTATUS={}", summary(&current.get())));
+    }
+    notify.say("STOPPING=1");
+    // Aborted tasks are dropped, and their listeners closed, when they are awaited.
+    for task in accepting {
+        task.abort();
+        let _aborted = task.await;
+    }
+    keeping.iter().for_each(JoinHandle::abort);
+    if let Some(path) = admin_path {
+        let _already_gone = std::fs::remove_file(path);
+    }
+    let gateway = current.get();
+    if asked.orders.is_some() {
+        end_if_stuck(gateway.config.limits.drain);
+        notify.let_go();
+    }
+    drain(&gateway, &mut asked).await;
+    Ok(())
+}
+
+/// What `systemctl status` shows of it.
+fn summary(gateway: &Gateway) -> String {
+    format!("serving, {} targets", gateway.config.targets.len())
+}
+
+/// Who may ask for something: signals, and the anchor.
+struct Asked {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    orders: Option<Orders>,
+}
+
+impl Asked {
+    fn new(orders: std::io::Result<Option<Orders>>) -> Result<Self, Unable> {
+        let wait =
+            |kind, name| signal(kind).map_err(|e| Unable::System(format!("cannot wait for {name}: {e}")));
+        Ok(Asked {
+            terminate: wait(SignalKind::terminate(), "SIGTERM")?,
+            interrupt: wait(SignalKind::interrupt(), "SIGINT")?,
+            hangup: wait(SignalKind::hangup(), "SIGHUP")?,
+            orders: orders.map_err(|e| Unable::System(format!("cannot hear the main process: {e}")))?,
+        })
+    }
+
+    async fn next(&mut self) -> Order {
+        let order = async {
+            match &mut self.orders {
+                Some(orders) => orders.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.terminate.recv() => Order::Stop,
+            _ = self.interrupt.recv() => Order::Stop,
+            _ = self.hangup.recv() => Order::Reload,
+            order = order => order,
+        }
+    }
+
+    /// A signal that says stop. The anchor says it once.
+    async fn hurried(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// From this event loop itself, so that one that is stuck gives none.
+async fn signs_of_life(notify: Rc<Notify>, within: Duration) {
+    loop {
+        notify.say("WATCHDOG=1");
+        tokio::time::sleep(within / 2).await;
+    }
+}
+
+/// A changed configuration for new requests; running ones keep theirs. One with mistakes changes nothing.
+/// Returns whether it is in use.
+fn reload(current: &Rc<Current>, loaded: Result<Loaded, Problems>) -> bool {
+    match loaded.map_err(|problems| problems.to_string()).and_then(|loaded| renew(current, loaded)) {
+        Ok(restart) => {
+            events::reloaded(current.get().config.targets.len(), &restart);
+            true
+        }
+        Err(why) => {
+            events::reload_failed(why.trim_end());
+            false
+        }
+    }
+}
+
+fn renew(current: &Rc<Current>, mut loaded: Loaded) -> Result<Vec<&'static str>, String> {
+    footing::descriptors(&mut loaded.config.limits);
+    let old = current.get();
+    let mut tls = server_tls(&loaded.config)?;
+    let (mut gateway, mut restart) =
+        old.renewed(loaded.config, &ProxyRules::from_env()).map_err(|e| e.to_string())?;
+    // A listener that speaks both is none that a client can rely on.
+    if tls.is_some() != current.tls().is_some() {
+        tls = current.tls();
+        gateway.config.tls.clone_from(&old.config.tls);
+        restart.push("tls");
+    }
+    current.replace(Rc::new(gateway), tls);
+    Ok(restart)
+}
+
+/// What goes on for as long as a configuration is in use.
+fn keep(gateway: &Rc<Gateway>) -> [JoinHandle<()>; 2] {
+    [
+        spawn_local(discovery::keep_looking(Rc::clone(gateway))),
+        spawn_local(keep_connections(Rc::clone(gateway))),
+    ]
+}
+
+/// Spares for the fallbacks, and an end to connections that have idled too long.
+pub(super) async fn keep_connections(gateway: Rc<Gateway>) {
+    let spares = gateway.config.targets.iter().enumerate().filter(|(_, target)| target.spare);
+    for (index, _) in spares {
+        spawn_local(warm(Rc::clone(&gateway), index));
+    }
+    let mut failed_before = vec![now(); gateway.config.targets.len()];
+    loop {
+        tokio::time::sleep(limits::SWEEP_INTERVAL).await;
+        if let Some(waited) = gateway.clock_was_set() {
+            failed_before.fill(now());
+            for target in waited {
+                spawn_local(warm(Rc::clone(&gateway), target));
+            }
+        }
+        for cold in gateway.upstreams.sweep(now()) {
+            // A cloud that cannot be reached is not asked every second.
+            if let Some(next) = failed_before.get_mut(cold)
+                && now() >= *next
+            {
+                *next = now() + limits::SPARE_PAUSE;
+                spawn_local(warm(Rc::clone(&gateway), cold));
+            }
+        }
+    }
+}
+
+/// One spare connection, in time or not at all.
+pub(super) async fn warm(gateway: Rc<Gateway>, target: usize) {
+    gateway.warm(target).await;
+}
+
+/// Lets running requests finish for `limits.drain`, then ends them honestly. A second signal ends the wait.
+async fn drain(gateway: &Rc<Gateway>, asked: &mut Asked) {
+    let process = &gateway.process;
+    process.draining.set(true);
+    let _none_left = process.closing.send(true);
+    let limit = gateway.config.limits.drain;
+    events::stopping(process.live.len(), limit);
+    let done = async {
+        while process.connections.get() > 0 {
+            process.connection_closed.notified().await;
+        }
+    };
+    let in_time = tokio::select! {
+        () = done => true,
+        () = tokio::time::sleep(limit) => false,
+        () = asked.hurried() => false,
+    };
+    if in_time {
+        return;
+    }
+    gateway.metrics.limit(observe::Limit::Drain);
+    events::limit_hit(observe::Limit::Drain, None);
+    process.live.stop_all(Cause::Draining);
+    let last_words = async {
+        while process.connections.get() > 0 {
+            process.connection_closed.notified().await;
+        }
+    };
+    let _late = tokio::time::timeout(limits::LAST_WORDS, last_words).await;
+    process.live.stop_connections(None, Cause::Draining);
+}
+
+/// A server that was let off its leash has no watchdog: this thread is it.
+fn end_if_stuck(drain: Duration) {
+    let limit = drain + limits::LAST_WORDS + limits::DRAIN_STUCK;
+    let wait = move || {
+        let (_held, nobody_sends) = std::sync::mpsc::channel::<()>();
+        let _time_is_up = nobody_sends.recv_timeout(limit);
+        std::process::exit(i32::from(super::EXIT_FAILED));
+    };
+    // Without it a stuck one is left for the operator; there is no memory for a thread, it will hardly last.
+    let _unguarded = std::thread::Builder::new().name("drain".to_owned()).spawn(wait);
+}
