@@ -29,6 +29,7 @@ class Way:
     """How to build: a cargo command, its environment, and who compiles."""
 
     name = ""
+    rustc = "rustc"
 
     def __init__(self, root, epoch):
         self.root = root
@@ -40,19 +41,20 @@ class Way:
         """What this way lacks for these targets, as a sentence; empty if it can build."""
         raise NotImplementedError
 
-    def arguments(self, target):
+    def arguments(self, target, glibc):
+        """The cargo command; `glibc` is zig's suffix of a target, empty where there is no glibc."""
         raise NotImplementedError
 
     def compiler(self):
-        return text_of("rustc", "--version", env=self.env)
+        return text_of(self.rustc, "--version", env=self.env)
 
-    def flags(self):
+    def flags(self, target):
         """No path of this machine may be in a program: two builds in two folders give the same bytes."""
         cargo_home = Path(self.env.get("CARGO_HOME") or Path.home() / ".cargo")
-        target = Path(self.env.get("CARGO_TARGET_DIR") or self.root / "target").resolve()
-        sysroot = text_of("rustc", "--print", "sysroot", env=self.env)
+        folder = Path(self.env.get("CARGO_TARGET_DIR") or self.root / "target").resolve()
+        sysroot = text_of(self.rustc, "--print", "sysroot", env=self.env)
         # The last that fits wins, so the widest comes first.
-        names = [(self.root, "/edgeward"), (cargo_home, "/cargo"), (sysroot, "/rust"), (target, "/target")]
+        names = [(self.root, "/edgeward"), (cargo_home, "/cargo"), (sysroot, "/rust"), (folder, "/target")]
         return [f"--remap-path-prefix={path}={name}" for path, name in names]
 
     def build(self, package, target):
@@ -60,7 +62,7 @@ class Way:
         folder = Path(self.env.get("CARGO_TARGET_DIR") or self.root / "target").resolve()
         glibc = f".{HELPER_GLIBC}" if "-gnu" in target else ""
         command = self.arguments(target, glibc) + ["--locked", "--release", "--no-default-features", "-p", package]
-        env = dict(self.env, RUSTFLAGS=" ".join(self.flags()))
+        env = dict(self.env, RUSTFLAGS=" ".join(self.flags(target)))
         subprocess.run(command, cwd=self.root, env=env, check=True)
         return folder / target / "release" / package
 
@@ -79,7 +81,7 @@ class Rustup(Way):
         return ""
 
     def has_std(self, target):
-        folder = Path(text_of("rustc", "--print", "target-libdir", "--target", target, env=self.env))
+        folder = Path(text_of(self.rustc, "--print", "target-libdir", "--target", target, env=self.env))
         return any(folder.glob("libstd-*.rlib"))
 
     def fetch(self, target):
@@ -92,7 +94,7 @@ class Rustup(Way):
         return done.returncode == 0 and self.has_std(target)
 
     def arguments(self, target, glibc):
-        return ["cargo", "zigbuild", "--target", target + glibc]
+        return ["cargo-zigbuild", "zigbuild", "--target", target + glibc]
 
 
 class Cross(Way):
@@ -113,7 +115,7 @@ class Cross(Way):
     def arguments(self, target, glibc):
         return ["cross", "build", "--target", target]
 
-    def flags(self):
+    def flags(self, target):
         # What the paths are inside of its containers.
         return ["--remap-path-prefix=/project=/edgeward", "--remap-path-prefix=/target=/target"]
 
@@ -122,11 +124,14 @@ class Debian(Way):
     """Debian's compiler, and its standard library's source compiled along; zig links."""
 
     name = "debian"
+    rustc = "/usr/bin/rustc"
 
     def __init__(self, root, epoch):
         super().__init__(root, epoch)
-        # Its cargo and rustc, not rustup's; build-std asks for this on a stable compiler.
-        self.env.update(PATH="/usr/bin:" + self.env["PATH"], RUSTC_BOOTSTRAP="1")
+        # By name, not by PATH: in front of it, /usr/bin would hide the Python that has ziglang.
+        self.env.update(CARGO="/usr/bin/cargo", RUSTC=self.rustc)
+        # build-std asks for this on a stable compiler.
+        self.env["RUSTC_BOOTSTRAP"] = "1"
 
     def missing(self, targets):
         if not has("cargo-zigbuild"):
@@ -137,11 +142,11 @@ class Debian(Way):
 
     def arguments(self, target, glibc):
         # Releases unwind: a panic costs one request, not the process.
-        return ["cargo", "zigbuild", "-Zbuild-std=std,panic_unwind", "--target", target + glibc]
+        return ["cargo-zigbuild", "zigbuild", "-Zbuild-std=std,panic_unwind", "--target", target + glibc]
 
-    def flags(self):
-        # zig has the C library; a standard library built here brings none of its own.
-        return super().flags() + ["-Clink-self-contained=no"]
+    def flags(self, target):
+        # zig has the C library; a standard library built here brings none of its own. For glibc nothing ever does.
+        return super().flags(target) + (["-Clink-self-contained=no"] if target.endswith("-musl") else [])
 
 
 WAYS = (Rustup, Cross, Debian)
