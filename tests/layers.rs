@@ -32,6 +32,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("main", &["cli"]),
+    // A program of its own, which has nothing of the gateway's.
+    ("bin", &[]),
     ("lib", &[]),
 ];
 

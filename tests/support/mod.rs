@@ -31,6 +31,16 @@ pub fn run(limit: Duration, test: impl Future<Output = ()>) {
     }));
 }
 
+/// The program under test: `EDGEWARD_PROGRAM`, its words parted by spaces, so that an emulator may stand before it;
+/// else the one that cargo built.
+pub fn program() -> Command {
+    let named = std::env::var("EDGEWARD_PROGRAM").unwrap_or_default();
+    let mut words = named.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or(env!("CARGO_BIN_EXE_edgeward")));
+    command.args(words);
+    command
+}
+
 /// The program, running with a configuration of its own. Killed, by its process id, when dropped.
 pub struct Edgeward {
     /// Where clients connect.
@@ -54,7 +64,7 @@ impl Edgeward {
         let name = format!("edgeward-{}-{}.toml", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::write(&path, config).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_edgeward"))
+        let mut child = program()
             .args(["run".as_ref(), "--config".as_ref(), path.as_os_str()])
             // Keys and proxies of whoever runs the tests are none of theirs.
             .env_clear()

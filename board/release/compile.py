@@ -1,0 +1,166 @@
+"""Compiles one program of edgeward for one target, with whatever this machine has for that."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+# The newest glibc that the helper may need: older than JetPack 5's (2.31), and as zig has it.
+HELPER_GLIBC = "2.28"
+# Where Debian's rust-web-src puts the standard library's source.
+DEBIAN_STD = Path("/usr/lib/rustlib/src/rust/library")
+# For `rustup target add`, in seconds; a machine without a way out answers sooner.
+FETCH_TIME = 180
+
+
+class CannotBuild(Exception):
+    """No way to build on this machine; the text says what to install."""
+
+
+def has(program):
+    return shutil.which(program) is not None
+
+
+def text_of(*command, env=None):
+    return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout.strip()
+
+
+class Way:
+    """How to build: a cargo command, its environment, and who compiles."""
+
+    name = ""
+    rustc = "rustc"
+
+    def __init__(self, root, epoch):
+        self.root = root
+        self.env = dict(os.environ, SOURCE_DATE_EPOCH=str(epoch), CARGO_INCREMENTAL="0", LC_ALL="C", TZ="UTC")
+        for variable in ("RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET", "CARGO_BUILD_RUSTFLAGS"):
+            self.env.pop(variable, None)
+
+    def missing(self, targets):
+        """What this way lacks for these targets, as a sentence; empty if it can build."""
+        raise NotImplementedError
+
+    def arguments(self, target, glibc):
+        """The cargo command; `glibc` is zig's suffix of a target, empty where there is no glibc."""
+        raise NotImplementedError
+
+    def compiler(self):
+        return text_of(self.rustc, "--version", env=self.env)
+
+    def flags(self, target):
+        """No path of this machine may be in a program: two builds in two folders give the same bytes."""
+        cargo_home = Path(self.env.get("CARGO_HOME") or Path.home() / ".cargo")
+        folder = Path(self.env.get("CARGO_TARGET_DIR") or self.root / "target").resolve()
+        sysroot = text_of(self.rustc, "--print", "sysroot", env=self.env)
+        # The last that fits wins, so the widest comes first.
+        names = [(self.root, "/edgeward"), (cargo_home, "/cargo"), (sysroot, "/rust"), (folder, "/target")]
+        return [f"--remap-path-prefix={path}={name}" for path, name in names]
+
+    def build(self, package, target):
+        """Builds; gives the program's path."""
+        folder = Path(self.env.get("CARGO_TARGET_DIR") or self.root / "target").resolve()
+        glibc = f".{HELPER_GLIBC}" if "-gnu" in target else ""
+        command = self.arguments(target, glibc) + ["--locked", "--release", "--no-default-features", "-p", package]
+        env = dict(self.env, RUSTFLAGS=" ".join(self.flags(target)))
+        subprocess.run(command, cwd=self.root, env=env, check=True)
+        return folder / target / "release" / package
+
+
+class Rustup(Way):
+    """The standard library as Rust's developers built it; zig links."""
+
+    name = "rustup"
+
+    def missing(self, targets):
+        if not has("cargo-zigbuild"):
+            return "no cargo-zigbuild: pip install cargo-zigbuild ziglang"
+        for target in targets:
+            if not self.has_std(target) and not self.fetch(target):
+                return f"no standard library for {target}, and rustup can't fetch it"
+        return ""
+
+    def has_std(self, target):
+        folder = Path(text_of(self.rustc, "--print", "target-libdir", "--target", target, env=self.env))
+        return any(folder.glob("libstd-*.rlib"))
+
+    def fetch(self, target):
+        if not has("rustup"):
+            return False
+        try:
+            done = subprocess.run(["rustup", "target", "add", target], timeout=FETCH_TIME, capture_output=True)
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0 and self.has_std(target)
+
+    def arguments(self, target, glibc):
+        return ["cargo-zigbuild", "zigbuild", "--target", target + glibc]
+
+
+class Cross(Way):
+    """cross, in a container; cross.toml says which."""
+
+    name = "cross"
+
+    def __init__(self, root, epoch):
+        super().__init__(root, epoch)
+        # Without this it looks for Cross.toml only, and says nothing.
+        self.env["CROSS_CONFIG"] = str(root / "cross.toml")
+
+    def missing(self, targets):
+        if not has("cross"):
+            return "no cross: cargo install cross"
+        return "" if has("docker") or has("podman") else "cross is here, but neither docker nor podman"
+
+    def arguments(self, target, glibc):
+        return ["cross", "build", "--target", target]
+
+    def flags(self, target):
+        # What the paths are inside of its containers.
+        return ["--remap-path-prefix=/project=/edgeward", "--remap-path-prefix=/target=/target"]
+
+
+class Debian(Way):
+    """Debian's compiler, and its standard library's source compiled along; zig links."""
+
+    name = "debian"
+    rustc = "/usr/bin/rustc"
+
+    def __init__(self, root, epoch):
+        super().__init__(root, epoch)
+        # By name, not by PATH: in front of it, /usr/bin would hide the Python that has ziglang.
+        self.env.update(CARGO="/usr/bin/cargo", RUSTC=self.rustc)
+        # build-std asks for this on a stable compiler.
+        self.env["RUSTC_BOOTSTRAP"] = "1"
+
+    def missing(self, targets):
+        if not has("cargo-zigbuild"):
+            return "no cargo-zigbuild: pip install cargo-zigbuild ziglang"
+        if not DEBIAN_STD.is_dir() or not Path("/usr/bin/rustc").exists():
+            return "no Rust of Debian's: apt-get install rustc-web cargo-web rust-web-src"
+        return ""
+
+    def arguments(self, target, glibc):
+        # Releases unwind: a panic costs one request, not the process.
+        return ["cargo-zigbuild", "zigbuild", "-Zbuild-std=std,panic_unwind", "--target", target + glibc]
+
+    def flags(self, target):
+        # zig has the C library; a standard library built here brings none of its own. For glibc nothing ever does.
+        return super().flags(target) + (["-Clink-self-contained=no"] if target.endswith("-musl") else [])
+
+
+WAYS = (Rustup, Cross, Debian)
+
+
+def choose(root, epoch, targets, wanted=None):
+    """The first way that can build these targets.
+
+    Raises CannotBuild, with what each of them lacks.
+    """
+    lacks = []
+    for way in (way(root, epoch) for way in WAYS if wanted in (None, way.name)):
+        missing = way.missing(targets)
+        if not missing:
+            return way
+        lacks.append(f"  {way.name}: {missing}")
+    raise CannotBuild("this machine cannot build it:\n" + "\n".join(lacks))
