@@ -11,7 +11,7 @@ use support::{post, run, said};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-#[expect(dead_code, unused_imports, clippy::panic, reason = "shared; the demo brings its own configuration")]
+#[expect(dead_code, clippy::panic, reason = "shared; the demo brings its own configuration")]
 mod support;
 
 /// The demo's own promise.

@@ -14,6 +14,7 @@ use tokio::process::{Child, Command};
 use tokio::task::LocalSet;
 
 mod said;
+#[allow(unused_imports, reason = "not every test that shares this file reads answers")]
 pub use said::{Said, said};
 
 /// What the program prints on stderr, the address following.
