@@ -365,6 +365,6 @@ impl Placed {
     /// One that discovery adds to a file without targets: there is no line to point at.
     pub(super) fn without_line(target: super::Target) -> Placed {
         let spot = |key: &str| Spot { key: format!("target \"{}\"{key}", target.name), line: None };
-        Placed { spot: spot(""), name: spot(".name"), url: spot(".url"), group: spot(".group"), target }
+        Placed { spot: spot(""), url: spot(".url"), group: spot(".group"), target }
     }
 }

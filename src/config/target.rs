@@ -20,7 +20,6 @@ const CONTEXT_MAX: u64 = 100_000_000;
 pub(super) struct Placed {
     pub target: Target,
     pub spot: Spot,
-    pub name: Spot,
     pub url: Spot,
     pub group: Spot,
 }
@@ -71,10 +70,28 @@ pub(super) fn all(walk: &mut Walk<'_>, sections: &[Section<'_, '_>]) -> Vec<Plac
             format!("is one target too many: {} are configured, {TARGETS_MAX} are possible", sections.len());
         walk.problem(&first_too_many.spot.clone(), what, "leave some out");
     }
-    sections.iter().take(TARGETS_MAX).filter_map(|section| one(walk, section)).collect()
+    let mut names = Names::new();
+    sections.iter().take(TARGETS_MAX).filter_map(|section| one(walk, section, &mut names)).collect()
 }
 
-fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Option<Placed> {
+/// The names so far, and the lines of their targets. Also of targets with other mistakes, so that a name that
+/// stands twice shows at once.
+type Names = std::collections::HashMap<String, Option<usize>>;
+
+fn unique(walk: &mut Walk<'_>, section: &Section<'_, '_>, name: &At<String>, names: &mut Names) {
+    let Some(other) = names.get(&name.value) else {
+        names.insert(name.value.clone(), section.spot.line);
+        return;
+    };
+    let line = other.map(|line| format!(" (the other: line {line})")).unwrap_or_default();
+    walk.problem(
+        &name.spot,
+        format!("two targets have this name{line}"),
+        format!("write another one, for example \"{}-2\"", name.value),
+    );
+}
+
+fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>, names: &mut Names) -> Option<Placed> {
     for (key, example) in [
         ("name", "name = \"box\""),
         ("kind", "kind = \"ollama\", or vllm, llamacpp, openai, anthropic, gemini"),
@@ -86,6 +103,9 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Option<Placed> {
         }
     }
     let name = name(walk, section, "name");
+    if let Some(name) = &name {
+        unique(walk, section, name, names);
+    }
     let kind = section.read(walk, "kind", |value| choice(value, schema::KINDS)).map(|kind| kind.value);
     let url = section.text(walk, "url").and_then(|text| match url::parse(&text.value, kind) {
         Ok(url) => Some(At { value: url, spot: text.spot }),
@@ -155,7 +175,6 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Option<Placed> {
     let (name, kind, url, place) = (name?, kind?, url?, place?);
     Some(Placed {
         spot: section.spot.clone(),
-        name: name.spot,
         url: url.spot,
         group: section.spot(walk, "group"),
         target: Target {
@@ -274,20 +293,9 @@ pub(super) fn deadlines(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Deadl
     deadlines
 }
 
-/// What is known of every target only once all are read: names, groups, addresses, keys on the wire.
+/// What is known of every target only once all of it is read: keys on the wire, what its kind serves, what it lacks.
 pub(super) fn check_all(walk: &mut Walk<'_>, targets: &[Placed]) {
-    let mut first: std::collections::HashMap<&str, &Placed> = std::collections::HashMap::new();
     for placed in targets {
-        if let Some(other) = first.get(&*placed.target.name) {
-            let line = other.spot.line.map(|line| format!(" (the other: line {line})")).unwrap_or_default();
-            walk.problem(
-                &placed.name,
-                format!("two targets have this name{line}"),
-                format!("write another one, for example \"{}-2\"", placed.target.name),
-            );
-        } else {
-            first.insert(&placed.target.name, placed);
-        }
         check_one(walk, placed);
     }
 }

@@ -335,3 +335,21 @@ fn an_error_event_after_the_commit_ends_the_stream() {
         assert_eq!(program.metric("edgeward_attempts_total{target=\"a\",result=\"oom\"}").await, 1.0);
     });
 }
+
+#[test]
+fn an_empty_answer_that_is_passed_on_shows_nothing_that_edgeward_asked_for() {
+    run(LIMIT, async {
+        let server = playing(
+            "SSE\nD {\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}],\"usage\":null}\n\
+             D {\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":null}\n\
+             D {\"id\":\"c\",\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":1}}\nD [DONE]\nEND",
+        )
+        .await;
+        let program = Program::start(&target("a", "openai", &server, "")).await;
+        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+        assert_eq!((answer.status, answer.clean), (200, true));
+        let text = answer.text();
+        assert!(text.contains("\"finish_reason\":\"stop\"") && text.contains("[DONE]"), "{text}");
+        assert!(!text.contains("usage"), "{text}");
+    });
+}

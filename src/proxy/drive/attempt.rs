@@ -154,11 +154,12 @@ impl Driver {
                 self.own_problem(&refusal::no_gate_buffer(&self.job.gateway));
                 false
             }
-            Err(_) => {
-                self.account.end(Outcome::Cancelled, None);
-                self.own_problem(&refusal::stopped());
+            Err(Action::Refuse(cause)) => {
+                self.refuse(cause).await;
                 false
             }
+            // Nobody is left to answer to.
+            Err(_) => false,
         }
     }
 

@@ -12,6 +12,7 @@ use crate::proxy::head;
 use crate::proxy::outlet::Head;
 use crate::proxy::refusal;
 use crate::time::now;
+use crate::wire::Framing;
 
 impl Driver {
     pub(super) fn end_clean(&mut self) {
@@ -31,7 +32,12 @@ impl Driver {
         if let Stage::Relay(relay) = &self.attempt.stage {
             told = relay.said().error_shown;
             if relay.cut_inside_event() {
-                self.pace.outlet.bytes(Bytes::from_static(b"\n\n"));
+                // A blank line would be no JSON to Ollama's clients.
+                let line_end: &'static [u8] = match self.job.call.dialect.framing() {
+                    Framing::Sse => b"\n\n",
+                    Framing::Ndjson => b"\n",
+                };
+                self.pace.outlet.bytes(Bytes::from_static(line_end));
             }
         }
         let failure = Failure { cause, detail: std::mem::take(&mut self.attempt.detail) };

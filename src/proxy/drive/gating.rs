@@ -11,6 +11,7 @@ use crate::observe::Limit;
 use crate::proxy::body::Reserved;
 use crate::proxy::exchange::{Action, Event};
 use crate::proxy::head;
+use crate::proxy::relay::Relay;
 use crate::time::now;
 
 impl Driver {
@@ -78,7 +79,14 @@ impl Driver {
                     );
                 }
             }
-            Verdict::Empty(emptiness) => self.keep_empty(*emptiness, Bytes::copy_from_slice(gate.held())),
+            Verdict::Empty(emptiness) => {
+                // As it came, but for what edgeward asked for itself.
+                let mut relay = Relay::new(self.job.call.dialect, self.edits());
+                let mut out = Vec::new();
+                relay.held(Bytes::copy_from_slice(gate.held()), &mut out);
+                relay.end(&mut out);
+                self.keep_empty(*emptiness, Bytes::from(out.concat()));
+            }
             Verdict::Overflow => self.limit_hit(Limit::GateBuffer),
             Verdict::Commit => {}
         }
