@@ -198,6 +198,77 @@ pub const LIMIT_LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// That no connection can be accepted is tried ten times a second, and logged once in this.
 pub const ACCEPT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Buckets of a breaker's window: with the default window of 60 s, 10 s each.
+pub const WINDOW_BUCKETS: usize = 6;
+/// `breaker.window`.
+pub const BREAKER_WINDOW: Duration = Duration::from_secs(60);
+/// `breaker.min_samples`.
+pub const BREAKER_MIN_SAMPLES: u32 = 10;
+/// `breaker.failure_rate`, in thousandths.
+pub const BREAKER_FAILURE_RATE: u16 = 500;
+/// `breaker.consecutive`: with the cool-downs below, an outage of a minute costs five requests at most.
+pub const BREAKER_CONSECUTIVE: u32 = 3;
+/// `breaker.cooldown`.
+pub const BREAKER_COOLDOWN: Duration = Duration::from_secs(10);
+/// `breaker.cooldown_max`.
+pub const BREAKER_COOLDOWN_MAX: Duration = Duration::from_secs(300);
+/// `breaker.trials`.
+pub const BREAKER_TRIALS: u32 = 1;
+/// `breaker.recovery`.
+pub const BREAKER_RECOVERY: Duration = Duration::from_secs(30);
+/// `degrade.above`, in thousandths.
+pub const DEGRADE_ABOVE: u16 = 50;
+/// `degrade.below`, in thousandths.
+pub const DEGRADE_BELOW: u16 = 20;
+/// `degrade.least`, in thousandths.
+pub const DEGRADE_LEAST: u16 = 100;
+/// `latency.times`: "reachable but ten times slower" is well above, a busy box's usual swing below.
+pub const LATENCY_TIMES: u32 = 4;
+/// `latency.first_token`.
+pub const LATENCY_FIRST_TOKEN: Duration = Duration::from_millis(1500);
+/// `latency.gap`.
+pub const LATENCY_GAP: Duration = Duration::from_millis(500);
+/// `latency.min_samples`.
+pub const LATENCY_MIN_SAMPLES: u32 = 10;
+/// `latency.out_after`.
+pub const LATENCY_OUT_AFTER: Duration = Duration::from_secs(60);
+/// `latency.back_after`.
+pub const LATENCY_BACK_AFTER: Duration = Duration::from_secs(300);
+/// `latency.trickle`.
+pub const LATENCY_TRICKLE: Duration = Duration::from_secs(10);
+/// `probe.every`.
+pub const PROBE_EVERY: Duration = Duration::from_secs(10);
+/// `probe.every_cloud`.
+pub const PROBE_EVERY_CLOUD: Duration = Duration::from_secs(300);
+/// `probe.timeout`.
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// `probe.down_after`.
+pub const PROBE_DOWN_AFTER: u32 = 2;
+/// `retry.backoff`.
+pub const RETRY_BACKOFF: Duration = Duration::from_millis(200);
+/// `retry.jitter`.
+pub const RETRY_JITTER: Duration = Duration::from_millis(50);
+/// `retry.budget`, in thousandths.
+pub const RETRY_BUDGET: u16 = 200;
+/// `hedge.share`, in thousandths.
+pub const HEDGE_SHARE: u16 = 50;
+/// `queue.length`.
+pub const QUEUE_LENGTH: usize = 32;
+/// `sticky.idle`.
+pub const STICKY_IDLE: Duration = Duration::from_secs(600);
+/// `sticky.away`.
+pub const STICKY_AWAY: Duration = Duration::from_secs(900);
+/// `price.input` of a cloud that names none, for a million tokens, in millionths of a dollar: that of a large model in 2026, so that a cap
+/// is met early rather than late.
+pub const PRICE_INPUT: u64 = 5_000_000;
+/// `price.output`, likewise.
+pub const PRICE_OUTPUT: u64 = 25_000_000;
+/// `budget.money_per_day` of a cloud that names none, in millionths of a dollar.
+pub const CLOUD_MONEY_PER_DAY: u64 = 5_000_000;
+/// Models whose health is kept for one target: their names are the clients' to choose. The least recently used
+/// healthy one makes room.
+pub const HEALTH_MODELS_MAX: usize = 32;
+
 const _: () = assert!(GATE_BUFFER >= GATE_BUFFER_MIN);
 const _: () = assert!(GATE_BUFFER * GATED_STREAMS <= GATE_POOL_MAX);
 const _: () = assert!(HEADER_BYTES >= HEADER_BYTES_MIN);

@@ -14,7 +14,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("dialect", &["cause", "limits", "wire"]),
     // Of `config` its plain types: what commits, what an empty stop is.
     ("gate", &["cause", "config", "dialect", "limits", "wire"]),
-    ("health", &["cause", "limits"]),
+    // Of `config` its plain types: by what health is judged.
+    ("health", &["cause", "config", "limits"]),
     // Of `config` the targets and routes, of `dialect` what a request asks for.
     ("route", &["config", "dialect", "health", "limits"]),
     ("observe", &["cause", "dialect", "limits", "time"]),

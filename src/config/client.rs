@@ -141,7 +141,14 @@ fn keys(walk: &mut Walk<'_>, sections: &[Section<'_, '_>]) -> Vec<ClientKey> {
             let what = format!("is the same key as \"{}\"'s: the log could not tell them apart", other.name);
             walk.problem(&spot, what, "give each client a key of its own");
         }
-        keys.push(ClientKey { name: name.value, sha256, operator });
+        keys.push(ClientKey {
+            name: name.value,
+            sha256,
+            operator,
+            local_only: super::Egress::Anywhere,
+            priority: super::Priority::Normal,
+            budget: super::Budget::default(),
+        });
     }
     keys
 }

@@ -179,6 +179,13 @@ pub fn discover(env: &Env<'_>, local: &[LocalServer]) -> Loaded {
         targets: placed.into_iter().map(|placed| placed.target).collect(),
         router: Router { groups: vec!["primary".to_owned(), "fallback".to_owned()], region: None },
         routes: Vec::new(),
+        groups: Vec::new(),
+        health: super::Health::default(),
+        retry: super::Retry::default(),
+        hedge: super::Hedge::default(),
+        queue: super::Queue::default(),
+        sticky: super::Sticky::default(),
+        rollout: None,
     };
     // Nothing that discovery makes is a mistake; a problem in the environment leaves its target out.
     let mut warnings = walk.warnings;

@@ -15,6 +15,7 @@ mod discover;
 mod identify;
 mod load;
 mod plan;
+mod policy;
 mod problem;
 mod route;
 mod schema;
@@ -28,6 +29,10 @@ pub use discover::{LOCAL_SERVERS, LocalServer, discover};
 pub use identify::{identify, probe_path};
 pub use load::{load, load_or_discover, parse};
 pub use plan::plan_text;
+pub use policy::{
+    Breaker, Budget, Capabilities, Degrade, Egress, Group, Health, Hedge, Hours, Latency, Micros, Permille,
+    Price, Priority, Probe, Queue, Retry, RetryFirst, Rollout, Sticky, TargetProbe,
+};
 pub use problem::{Loaded, Problem, Problems};
 pub use secret::Secret;
 pub use walk::Env;
@@ -82,6 +87,20 @@ pub struct Config {
     pub router: Router,
     /// `[[route]]`, first match wins.
     pub routes: Vec<Route>,
+    /// `[[group]]`.
+    pub groups: Vec<Group>,
+    /// `[breaker]`, `[degrade]`, `[latency]`, `[probe]`.
+    pub health: Health,
+    /// `[retry]`.
+    pub retry: Retry,
+    /// `[hedge]`.
+    pub hedge: Hedge,
+    /// `[queue]`.
+    pub queue: Queue,
+    /// `[sticky]`.
+    pub sticky: Sticky,
+    /// `[rollout]`.
+    pub rollout: Option<Rollout>,
 }
 
 /// Which model name the client sees.
@@ -140,6 +159,12 @@ pub struct ClientKey {
     pub sha256: [u8; 32],
     /// `operator = true`: may also use `/edgeward/*`.
     pub operator: bool,
+    /// `local_only`: how far its prompts may go.
+    pub local_only: Egress,
+    /// `priority`.
+    pub priority: Priority,
+    /// `budget`.
+    pub budget: Budget,
 }
 
 impl std::fmt::Debug for ClientKey {
@@ -358,6 +383,18 @@ pub struct Target {
     pub include_usage: bool,
     /// `spare`: keep one warm connection. On for https targets, all but the first group's.
     pub spare: bool,
+    /// `max_concurrent`: requests that it is given at once; `None`: no bound.
+    pub max_concurrent: Option<u32>,
+    /// `capabilities`.
+    pub capabilities: Capabilities,
+    /// `probe`.
+    pub probe: TargetProbe,
+    /// `metered`: its uplink costs money or may be absent: no spare connection and no probe unless asked for.
+    pub metered: bool,
+    /// `price`; clouds without one have an assumed one.
+    pub price: Option<Price>,
+    /// `budget`; clouds without `money_per_day` have [`limits::CLOUD_MONEY_PER_DAY`].
+    pub budget: Budget,
     /// Found on a usual port rather than configured; not a candidate until something answers there.
     pub discovered: bool,
 }
@@ -440,8 +477,18 @@ pub struct Router {
 /// `[[route]]`: requests whose model matches get other rules.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// `model`: exact, or ending with `*`.
+    /// `model`: exact, or ending with `*`; `*` where it is left out and another condition stands.
     pub model: String,
+    /// `headers`: each must be there, in lower case; its value exact, or ending with `*`.
+    pub headers: Vec<(String, String)>,
+    /// `keys`: names of client keys, one of which made the request; empty: any.
+    pub keys: Vec<String>,
+    /// `hours`: only at this time of the day, by the box's time zone.
+    pub hours: Option<Hours>,
+    /// `local_only`: how far these prompts may go.
+    pub local_only: Egress,
+    /// `hedge`: over `[hedge]`.
+    pub hedge: Option<bool>,
     /// `groups`: other groups, in order.
     pub groups: Option<Vec<String>>,
     /// `deadlines`: over the target's.

@@ -85,6 +85,11 @@ pub(super) fn all(
                 .read(walk, "model_name", |value| choice(value, schema::MODEL_NAMES))
                 .map(|at| at.value),
             model: String::new(),
+            headers: Vec::new(),
+            keys: Vec::new(),
+            hours: None,
+            local_only: super::Egress::Anywhere,
+            hedge: None,
         };
         let Some(At { value: model, spot }) = model else { continue };
         if let Some((earlier, line)) = routes.iter().find(|(earlier, _)| covers(&earlier.model, &model)) {

@@ -196,6 +196,12 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>, names: &mut Names) -> Opt
             include_usage,
             // Decided for good once the first group is known.
             spare: spare.map_or(https, |on| on.value),
+            max_concurrent: None,
+            capabilities: super::Capabilities::default(),
+            probe: super::TargetProbe::default(),
+            metered: false,
+            price: None,
+            budget: super::Budget::default(),
             discovered: false,
         },
     })
@@ -393,6 +399,12 @@ impl Target {
             deadlines: DeadlineOverrides::default(),
             roots: Roots::Bundled,
             include_usage: true,
+            max_concurrent: None,
+            capabilities: super::Capabilities::default(),
+            probe: super::TargetProbe::default(),
+            metered: false,
+            price: None,
+            budget: super::Budget::default(),
             discovered: false,
         }
     }

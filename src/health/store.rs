@@ -2,13 +2,28 @@
 
 use std::time::{Duration, Instant};
 
+use super::report::{Change, Ended, News, Pressure, Standing, Summary, Why};
 use crate::cause::{Cause, Fault};
+use crate::config::Health;
 use crate::limits;
 
 /// All targets' health, by their position in the configuration.
 #[derive(Debug)]
 pub struct Store {
+    health: Health,
+    seed: u64,
     targets: Vec<TargetHealth>,
+}
+
+/// One attempt's place in the store, from its beginning to its end.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// The target.
+    pub target: usize,
+    /// The model that the client asked for.
+    pub model: String,
+    /// It is one of a half-open breaker's trials.
+    pub trial: bool,
 }
 
 /// What is known about one target.
@@ -38,10 +53,13 @@ pub struct TargetHealth {
 }
 
 impl Store {
-    /// A store for targets of which `absent` says who was not found yet.
+    /// A store that judges by `health`, for targets of which `absent` says who was not found yet. `seed` decides
+    /// every jitter.
     #[must_use]
-    pub fn new(absent: impl IntoIterator<Item = bool>) -> Self {
+    pub fn new(health: &Health, seed: u64, absent: impl IntoIterator<Item = bool>) -> Self {
         Store {
+            health: health.clone(),
+            seed,
             targets: absent
                 .into_iter()
                 .map(|absent| TargetHealth { absent, ..TargetHealth::default() })
@@ -53,7 +71,7 @@ impl Store {
     /// it is looked for. A key or a model may have been put right, so "misconfigured" is not kept; attempts
     /// under way end in the store that they began in.
     #[must_use]
-    pub fn renewed(&self, targets: impl IntoIterator<Item = (Option<usize>, bool)>) -> Self {
+    pub fn renewed(&self, health: &Health, targets: impl IntoIterator<Item = (Option<usize>, bool)>) -> Self {
         let renewed = |(old, discovered): (Option<usize>, bool)| match old.and_then(|old| self.get(old)) {
             Some(old) => TargetHealth {
                 refused_key: None,
@@ -64,7 +82,7 @@ impl Store {
             },
             None => TargetHealth { absent: discovered, ..TargetHealth::default() },
         };
-        Store { targets: targets.into_iter().map(renewed).collect() }
+        Store { health: health.clone(), seed: self.seed, targets: targets.into_iter().map(renewed).collect() }
     }
 
     /// One target's entry; an unknown index reads as healthy.
@@ -97,17 +115,72 @@ impl Store {
         self.misconfigured(target, model, now) || waiting.is_some_and(waits)
     }
 
-    /// An attempt at `target`, asked for `model`, committed.
-    pub fn committed(&mut self, target: usize, model: &str, now: Instant) {
+    /// What routing goes by: whether `target` is asked for `model` with a prompt of this many tokens, and for how
+    /// much of its weight.
+    #[must_use]
+    pub fn summary(&self, target: usize, model: &str, _prompt_tokens: u64, now: Instant) -> Summary {
+        let fit = Summary { standing: Standing::Fit, share: 1000, first_token: None };
+        let Some(health) = self.targets.get(target) else { return fit };
+        let standing = if health.absent {
+            Standing::Out(Why::Absent)
+        } else if let Some(until) = health.cooldown_until.filter(|until| *until > now) {
+            Standing::Out(Why::CoolingDown(until - now))
+        } else if self.comes_last(target, model, now) {
+            Standing::Last(Why::ModelMissing)
+        } else {
+            Standing::Fit
+        };
+        Summary { standing, ..fit }
+    }
+
+    /// An attempt at `target`, asked for `model`, begins.
+    ///
+    /// # Errors
+    /// It must not: since the plan was made, its breaker has opened or its trials are under way.
+    pub fn begin(&mut self, target: usize, model: &str, _now: Instant) -> Result<Ticket, Why> {
         if let Some(health) = self.targets.get_mut(target) {
+            health.in_flight += 1;
+        }
+        Ok(Ticket { target, model: model.to_owned(), trial: false })
+    }
+
+    /// The attempt's answer has begun: its first token came `after` this time, for a prompt of this many tokens;
+    /// `None` where an answer is passed on as it comes.
+    pub fn answered(&mut self, ticket: &Ticket, _prompt_tokens: u64, _after: Option<Duration>, now: Instant) {
+        if let Some(health) = self.targets.get_mut(ticket.target) {
             health.committed += 1;
             health.last_commit = Some(now);
             health.refused_key = None;
-            health.missing.retain(|(name, _)| name != model);
+            health.missing.retain(|(name, _)| *name != ticket.model);
             health.cooldown_until = None;
             health.waiting_for_time = None;
         }
     }
+
+    /// The attempt is over. Returns what an operator should be told.
+    pub fn end(&mut self, ticket: Ticket, ended: Ended, now: Instant) -> Vec<News> {
+        let Some(health) = self.targets.get_mut(ticket.target) else { return Vec::new() };
+        health.in_flight = health.in_flight.saturating_sub(1);
+        let Ended::Failed(cause, retry_after) = ended else { return Vec::new() };
+        if self.failed(ticket.target, &ticket.model, cause, retry_after, now) {
+            let what = Change::Misconfigured(cause);
+            return vec![News { target: ticket.target, model: Some(ticket.model), what }];
+        }
+        Vec::new()
+    }
+
+    /// What time alone has changed; call it about once a second.
+    pub fn tick(&mut self, _now: Instant) -> Vec<News> {
+        Vec::new()
+    }
+
+    /// A probe of `target` has its result.
+    pub fn probed(&mut self, _target: usize, _result: Result<(), Cause>, _now: Instant) -> Vec<News> {
+        Vec::new()
+    }
+
+    /// The watchdog's word on a local target.
+    pub fn set_pressure(&mut self, _target: usize, _pressure: Pressure) {}
 
     /// A connection to `target` was made, its certificate is valid.
     pub fn reached(&mut self, target: usize) {
@@ -131,9 +204,8 @@ impl Store {
         waiting.collect()
     }
 
-    /// An attempt at `target`, asked for `model`, failed. Returns true when this newly marks it misconfigured,
-    /// so that it is said loudly once.
-    pub fn failed(
+    /// Returns true when this newly marks it misconfigured, so that it is said loudly once.
+    fn failed(
         &mut self,
         target: usize,
         model: &str,
@@ -156,13 +228,6 @@ impl Store {
             Cause::Unauthorized => health.refused_key.replace(now).is_none(),
             Cause::ModelMissing => health.lacks(model, now),
             _ => false,
-        }
-    }
-
-    /// An attempt begins (`true`) or has ended (`false`).
-    pub fn in_flight(&mut self, target: usize, begins: bool) {
-        if let Some(health) = self.targets.get_mut(target) {
-            health.in_flight = if begins { health.in_flight + 1 } else { health.in_flight.saturating_sub(1) };
         }
     }
 
@@ -193,10 +258,20 @@ impl TargetHealth {
 mod tests {
     use super::*;
 
+    fn store<const N: usize>(absent: [bool; N]) -> Store {
+        Store::new(&Health::default(), 1, absent)
+    }
+
+    fn commit(store: &mut Store, target: usize, model: &str, now: Instant) {
+        let ticket = store.begin(target, model, now).expect("it is asked");
+        store.answered(&ticket, 10, None, now);
+        assert_eq!(store.end(ticket, Ended::Well, now), []);
+    }
+
     #[test]
     fn a_429_cools_down_as_told_within_bounds() {
         let now = crate::time::now();
-        let mut store = Store::new([false, false, false]);
+        let mut store = store([false, false, false]);
         store.failed(0, "m", Cause::RateLimited, Some(Duration::from_secs(7)), now);
         store.failed(1, "m", Cause::RateLimited, None, now);
         store.failed(2, "m", Cause::RateLimited, Some(Duration::from_secs(1_000_000)), now);
@@ -209,36 +284,36 @@ mod tests {
     #[test]
     fn misconfigured_is_news_once_and_ends_with_a_commit() {
         let now = crate::time::now();
-        let mut store = Store::new([false]);
+        let mut store = store([false]);
         assert!(store.failed(0, "m", Cause::Unauthorized, None, now));
         assert!(!store.failed(0, "m", Cause::Unauthorized, None, now));
         assert!(store.misconfigured(0, "other", now));
-        store.committed(0, "other", now);
+        commit(&mut store, 0, "other", now);
         assert!(!store.misconfigured(0, "m", now));
     }
 
     #[test]
     fn a_missing_model_is_missing_alone_and_not_for_ever() {
         let now = crate::time::now();
-        let mut store = Store::new([false]);
+        let mut store = store([false]);
         assert!(store.failed(0, "typo", Cause::ModelMissing, None, now));
         assert!(!store.failed(0, "typo", Cause::ModelMissing, None, now));
         assert!(store.misconfigured(0, "typo", now));
         assert!(!store.misconfigured(0, "m", now), "other models are served as before");
-        store.committed(0, "m", now);
+        commit(&mut store, 0, "m", now);
         assert!(store.misconfigured(0, "typo", now), "another model's answer says nothing of this one");
         assert!(
             !store.misconfigured(0, "typo", now + limits::MISCONFIGURED_PAUSE),
             "it may have been pulled"
         );
-        store.committed(0, "typo", now);
+        commit(&mut store, 0, "typo", now);
         assert!(!store.misconfigured(0, "typo", now));
     }
 
     #[test]
     fn clients_cannot_fill_memory_with_names() {
         let now = crate::time::now();
-        let mut store = Store::new([false]);
+        let mut store = store([false]);
         for n in 0..limits::MISSING_MODELS_MAX + 3 {
             store.failed(0, &n.to_string(), Cause::ModelMissing, None, now);
         }
@@ -249,7 +324,7 @@ mod tests {
     #[test]
     fn waiting_for_time_is_no_failure_and_ends_with_the_clock_a_connection_or_patience() {
         let now = crate::time::now();
-        let mut store = Store::new([false, false, false]);
+        let mut store = store([false, false, false]);
         for target in 0..3 {
             assert!(store.waits_for_time(target, now));
             assert!(!store.waits_for_time(target, now), "told once");
@@ -258,7 +333,7 @@ mod tests {
             assert!(store.comes_last(target, "m", now));
             assert!(!store.comes_last(target, "m", now + limits::CLOCK_PATIENCE));
         }
-        store.committed(0, "m", now);
+        commit(&mut store, 0, "m", now);
         store.reached(1);
         assert!(!store.comes_last(0, "m", now) && !store.comes_last(1, "m", now));
         assert_eq!(store.clock_was_set(), [2]);
@@ -269,7 +344,7 @@ mod tests {
     #[test]
     fn the_clients_own_ends_count_against_nobody() {
         let now = crate::time::now();
-        let mut store = Store::new([false]);
+        let mut store = store([false]);
         for cause in [Cause::ClientGone, Cause::ClientFault, Cause::Cancelled, Cause::Draining] {
             store.failed(0, "m", cause, None, now);
         }

@@ -8,6 +8,8 @@ use super::gateway::Gateway;
 use crate::cause::{Cause, Failure, Fault};
 use crate::dialect::event::Usage;
 use crate::dialect::request::Call;
+use crate::health::store::Ticket;
+use crate::health::{Change, Ended, News};
 use crate::observe::Outcome;
 use crate::observe::events::{self, Record};
 use crate::time::now;
@@ -19,9 +21,10 @@ pub struct Account {
     client: Option<String>,
     dialect: &'static str,
     model: String,
+    prompt_tokens: u64,
     began: Instant,
     attempt_began: Instant,
-    in_flight: Option<usize>,
+    ticket: Option<Ticket>,
     failures: Vec<(usize, Failure)>,
     committed: Option<(usize, Duration)>,
     usage: Usage,
@@ -40,9 +43,10 @@ impl Account {
             client,
             dialect: call.dialect.as_str(),
             model: call.model.clone(),
+            prompt_tokens: call.prompt_tokens,
             began,
             attempt_began: began,
-            in_flight: None,
+            ticket: None,
             failures: Vec::new(),
             committed: None,
             usage: Usage::default(),
@@ -54,25 +58,25 @@ impl Account {
 
     /// An attempt at `target` begins.
     pub fn attempt_begins(&mut self, target: usize) {
-        self.attempt_over();
-        self.attempt_began = now();
-        self.in_flight = Some(target);
-        self.gateway.store.borrow_mut().in_flight(target, true);
+        self.attempt_over(Ended::Neutral);
+        let at = now();
+        self.attempt_began = at;
+        self.ticket = self.gateway.store.borrow_mut().begin(target, &self.model, at).ok();
     }
 
     /// The attempt at `target` failed before its commit.
     pub fn attempt_failed(&mut self, target: usize, failure: Failure, retry_after: Option<Duration>) {
-        self.attempt_over();
         let at = now();
-        let news =
-            self.gateway.store.borrow_mut().failed(target, &self.model, failure.cause, retry_after, at);
+        let news = self.attempt_over(Ended::Failed(failure.cause, retry_after));
         let name = self.gateway.name(target);
         self.gateway.metrics.attempt(target, Some(failure.cause));
         if failure.cause.fault() != Fault::Downstream {
             events::attempt_failed(&self.id, name, &failure, at - self.attempt_began);
         }
-        if news {
-            events::target_misconfigured(name, &failure);
+        for news in news {
+            if let Change::Misconfigured(_) = news.what {
+                events::target_misconfigured(name, &failure);
+            }
         }
         if failure.cause == Cause::Clock {
             self.gateway.waits_for_time(target, &failure);
@@ -85,14 +89,14 @@ impl Account {
         let ttft = at - self.began;
         self.committed = Some((target, ttft));
         self.gateway.metrics.ttft(target, at - self.attempt_began);
-        self.gateway.store.borrow_mut().committed(target, &self.model, at);
+        self.answered(Some(at - self.attempt_began), at);
     }
 
     /// The attempt at `target` has an answer that is passed on as it comes: no first token is measured.
     pub fn passed(&mut self, target: usize) {
         let at = now();
         self.committed = Some((target, at - self.began));
-        self.gateway.store.borrow_mut().committed(target, &self.model, at);
+        self.answered(None, at);
     }
 
     /// Whose answer the client is getting.
@@ -157,11 +161,14 @@ impl Account {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        self.attempt_over();
+        let ended = match &broke {
+            Some((_, failure)) => Ended::Failed(failure.cause, None),
+            None if self.committed.is_some() => Ended::Well,
+            None => Ended::Neutral,
+        };
+        self.attempt_over(ended);
         self.gateway.metrics.request(outcome);
         if let Some((target, failure)) = &broke {
-            let _not_news =
-                self.gateway.store.borrow_mut().failed(*target, &self.model, failure.cause, None, now());
             self.gateway.metrics.attempt(*target, Some(failure.cause));
         } else if let Some((target, _)) = self.committed {
             self.gateway.metrics.attempt(target, None);
@@ -185,9 +192,16 @@ impl Account {
         });
     }
 
-    fn attempt_over(&mut self) {
-        if let Some(target) = self.in_flight.take() {
-            self.gateway.store.borrow_mut().in_flight(target, false);
+    fn answered(&self, after: Option<Duration>, at: Instant) {
+        if let Some(ticket) = &self.ticket {
+            self.gateway.store.borrow_mut().answered(ticket, self.prompt_tokens, after, at);
+        }
+    }
+
+    fn attempt_over(&mut self, ended: Ended) -> Vec<News> {
+        match self.ticket.take() {
+            Some(ticket) => self.gateway.store.borrow_mut().end(ticket, ended, now()),
+            None => Vec::new(),
         }
     }
 }

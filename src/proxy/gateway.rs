@@ -18,6 +18,7 @@ use crate::gate::pool::{Buffer, Pool};
 use crate::health::store::Store;
 use crate::observe::events;
 use crate::observe::metrics::{Gauges, Metrics};
+use crate::route;
 use crate::time::Steps;
 
 /// What outlives a reload: the process's own state.
@@ -44,6 +45,8 @@ pub struct Gateway {
     pub config: Config,
     /// Health, by target.
     pub store: RefCell<Store>,
+    /// What routing remembers.
+    pub routing: RefCell<route::State>,
     /// Connections to targets.
     pub upstreams: Upstreams,
     /// Counters.
@@ -91,7 +94,12 @@ impl Gateway {
                 connection_closed: Notify::new(),
                 started: crate::time::now(),
             }),
-            store: RefCell::new(Store::new(config.targets.iter().map(|target| target.discovered))),
+            store: RefCell::new(Store::new(
+                &config.health,
+                seed(),
+                config.targets.iter().map(|target| target.discovered),
+            )),
+            routing: RefCell::new(route::State::new(&config, seed())),
             upstreams,
             metrics: Rc::new(Metrics::new(names(&config))),
             bodies: Rc::new(Budget::new(limits.body_memory, limits.max_body)),
@@ -119,7 +127,10 @@ impl Gateway {
         let same = |target: &Target| {
             self.config.targets.iter().position(|old| old.name == target.name && old.url == target.url)
         };
-        let store = self.store.borrow().renewed(config.targets.iter().map(|new| (same(new), new.discovered)));
+        let store = self
+            .store
+            .borrow()
+            .renewed(&config.health, config.targets.iter().map(|new| (same(new), new.discovered)));
         let metrics = if names(&self.config).eq(names(&config)) {
             Rc::clone(&self.metrics)
         } else {
@@ -128,6 +139,7 @@ impl Gateway {
         let renewed = Gateway {
             process: Rc::clone(&self.process),
             store: RefCell::new(store),
+            routing: RefCell::new(route::State::new(&config, seed())),
             upstreams,
             metrics,
             bodies: Rc::clone(&self.bodies),
@@ -218,6 +230,14 @@ impl Gateway {
     pub fn name(&self, target: usize) -> &str {
         self.config.targets.get(target).map_or("?", |target| target.name.as_str())
     }
+}
+
+/// Different for each process, so that a fleet's retries and probes do not fall together.
+fn seed() -> u64 {
+    let mut bits = [0_u8; 8];
+    // Without the kernel's generator all boxes jitter alike, which is no reason not to serve.
+    let _alike = SystemRandom::new().fill(&mut bits);
+    u64::from_le_bytes(bits)
 }
 
 fn names(config: &Config) -> impl Iterator<Item = &str> {

@@ -26,10 +26,7 @@ use crate::time::now;
 /// Runs one such request to its end. Nothing is gated: there is no token to wait for.
 pub async fn pass(job: Job) {
     let at = now();
-    let plan = {
-        let store = job.gateway.store.borrow();
-        route::plan(&job.gateway.config, &store, &job.call, at)
-    };
+    let plan = job.plan(at);
     let mut account =
         Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began);
     let mut clock = Clock::new(Rc::clone(&job.cancel), at);

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::config::{CommitOn, Config, Deadlines, Kind, ModelName, OnEmptyStop, Route, Target};
+use http::HeaderMap;
+
+use crate::config::{CommitOn, Config, Deadlines, Egress, Kind, ModelName, OnEmptyStop, Route, Target};
 use crate::dialect::Dialect;
 use crate::dialect::request::Call;
 use crate::health::store::Store;
@@ -21,6 +23,44 @@ pub struct Candidate {
     pub context: Option<u32>,
     /// Whether a silent start may be a model being loaded: Ollama loads inside the request.
     pub loads: bool,
+}
+
+/// What routing knows of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// What it asks for.
+    pub call: &'a Call,
+    /// The name of the client key that made it.
+    pub client: Option<&'a str>,
+    /// The client's header fields, for routes that go by them.
+    pub headers: &'a HeaderMap,
+    /// How far its prompt may go, by its key and its own header.
+    pub egress: Egress,
+    /// Minutes after local midnight.
+    pub minute: u16,
+}
+
+impl<'a> Ask<'a> {
+    /// One of which only the call is known.
+    #[must_use]
+    pub fn bare(call: &'a Call) -> Self {
+        static NONE: std::sync::LazyLock<HeaderMap> = std::sync::LazyLock::new(HeaderMap::new);
+        Ask { call, client: None, headers: &NONE, egress: Egress::Anywhere, minute: 0 }
+    }
+}
+
+/// What routing remembers from one request to the next.
+#[derive(Debug)]
+pub struct State {
+    seed: u64,
+}
+
+impl State {
+    /// Nothing remembered yet. `seed` decides every choice that is not decided by weights.
+    #[must_use]
+    pub fn new(_config: &Config, seed: u64) -> Self {
+        State { seed }
+    }
 }
 
 /// Why a target is not a candidate.
@@ -92,7 +132,8 @@ impl Plan {
 /// file's order. A misconfigured target is still tried, but last: for one model, where that is what it lacks.
 /// So is one whose certificate waits for the clock to be set.
 #[must_use]
-pub fn plan(config: &Config, store: &Store, call: &Call, now: Instant) -> Plan {
+pub fn plan(config: &Config, store: &Store, _state: &mut State, ask: &Ask<'_>, now: Instant) -> Plan {
+    let call = ask.call;
     let route = config.routes.iter().find(|route| route.matches(&call.model));
     let groups = route.and_then(|r| r.groups.as_ref()).unwrap_or(&config.router.groups);
     let mut plan = Plan {

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::*;
 use crate::cause::Cause;
 use crate::config::parse;
+use crate::health::Ended;
 
 fn config(text: &str) -> Config {
     parse(text, Path::new("/etc/edgeward/edgeward.toml"), &|_| None)
@@ -13,7 +14,25 @@ fn config(text: &str) -> Config {
 }
 
 fn store(config: &Config) -> Store {
-    Store::new(config.targets.iter().map(|_| false))
+    Store::new(&config.health, 1, config.targets.iter().map(|_| false))
+}
+
+fn fail(
+    store: &mut Store,
+    target: usize,
+    model: &str,
+    cause: Cause,
+    retry_after: Option<Duration>,
+    now: Instant,
+) {
+    let ticket = store.begin(target, model, now).expect("it is asked");
+    store.end(ticket, Ended::Failed(cause, retry_after), now);
+}
+
+fn commit(store: &mut Store, target: usize, model: &str, now: Instant) {
+    let ticket = store.begin(target, model, now).expect("it is asked");
+    store.answered(&ticket, 10, None, now);
+    store.end(ticket, Ended::Well, now);
 }
 
 fn chat(model: &str) -> Call {
@@ -26,7 +45,11 @@ fn names<'a>(config: &'a Config, plan: &Plan) -> Vec<&'a str> {
 }
 
 fn planned(config: &Config, call: &Call) -> Plan {
-    plan(config, &store(config), call, crate::time::now())
+    planned_with(config, &store(config), call, crate::time::now())
+}
+
+fn planned_with(config: &Config, store: &Store, call: &Call, now: Instant) -> Plan {
+    plan(config, store, &mut State::new(config, 1), &Ask::bare(call), now)
 }
 
 fn why(config: &Config, plan: &Plan, name: &str) -> Option<Passed> {
@@ -72,13 +95,13 @@ fn without_a_region_of_its_own_the_files_order_stands() {
 fn a_misconfigured_target_comes_last_of_all_until_it_answers() {
     let config = five();
     let (mut store, now) = (store(&config), crate::time::now());
-    store.failed(2, "other", Cause::Unauthorized, None, now);
-    assert_eq!(names(&config, &plan(&config, &store, &chat("m"), now)), ["d", "b", "e", "a", "c"]);
-    store.committed(2, "m", now);
-    assert_eq!(names(&config, &plan(&config, &store, &chat("m"), now)), ["c", "d", "b", "e", "a"]);
-    store.failed(2, "typo", Cause::ModelMissing, None, now);
-    assert_eq!(names(&config, &plan(&config, &store, &chat("typo"), now)), ["d", "b", "e", "a", "c"]);
-    assert_eq!(names(&config, &plan(&config, &store, &chat("m"), now)), ["c", "d", "b", "e", "a"]);
+    fail(&mut store, 2, "other", Cause::Unauthorized, None, now);
+    assert_eq!(names(&config, &planned_with(&config, &store, &chat("m"), now)), ["d", "b", "e", "a", "c"]);
+    commit(&mut store, 2, "m", now);
+    assert_eq!(names(&config, &planned_with(&config, &store, &chat("m"), now)), ["c", "d", "b", "e", "a"]);
+    fail(&mut store, 2, "typo", Cause::ModelMissing, None, now);
+    assert_eq!(names(&config, &planned_with(&config, &store, &chat("typo"), now)), ["d", "b", "e", "a", "c"]);
+    assert_eq!(names(&config, &planned_with(&config, &store, &chat("m"), now)), ["c", "d", "b", "e", "a"]);
 }
 
 #[test]
@@ -86,14 +109,14 @@ fn who_is_absent_or_cooling_down_is_no_candidate_and_says_so() {
     let config = five();
     let (mut store, now) = (store(&config), crate::time::now());
     store.set_absent(1, true);
-    store.failed(2, "m", Cause::RateLimited, Some(Duration::from_secs(9)), now);
-    store.failed(3, "m", Cause::RateLimited, Some(Duration::from_secs(4)), now);
-    let later = plan(&config, &store, &chat("m"), now + Duration::from_secs(1));
+    fail(&mut store, 2, "m", Cause::RateLimited, Some(Duration::from_secs(9)), now);
+    fail(&mut store, 3, "m", Cause::RateLimited, Some(Duration::from_secs(4)), now);
+    let later = planned_with(&config, &store, &chat("m"), now + Duration::from_secs(1));
     assert_eq!(names(&config, &later), ["e", "a"]);
     assert_eq!(why(&config, &later, "b"), Some(Passed::Absent));
     assert_eq!(why(&config, &later, "c"), Some(Passed::CoolingDown(Duration::from_secs(8))));
     assert_eq!(later.retry_after(), Some(Duration::from_secs(3)));
-    let over = plan(&config, &store, &chat("m"), now + Duration::from_secs(4));
+    let over = planned_with(&config, &store, &chat("m"), now + Duration::from_secs(4));
     assert_eq!(names(&config, &over), ["d", "e", "a"], "a pause ends at its time");
     assert_eq!(over.retry_after(), Some(Duration::from_secs(5)));
     assert_eq!(planned(&config, &chat("m")).retry_after(), None);
@@ -210,20 +233,20 @@ fn embeddings_stay_in_the_family_of_who_would_be_asked_first() {
     assert_eq!(names(&config, &planned(&config, &chat("m"))), ["a", "b", "c", "d"]);
     let now = crate::time::now();
     let mut paused = store(&config);
-    paused.failed(0, "m", Cause::RateLimited, None, now);
+    fail(&mut paused, 0, "m", Cause::RateLimited, None, now);
     assert_eq!(
-        names(&config, &plan(&config, &paused, &embed, now)),
+        names(&config, &planned_with(&config, &paused, &embed, now)),
         ["c"],
         "a pause makes no other family right"
     );
     let mut wrong = store(&config);
-    wrong.failed(0, "m", Cause::Unauthorized, None, now);
-    assert_eq!(names(&config, &plan(&config, &wrong, &embed, now)), ["c", "a"]);
+    fail(&mut wrong, 0, "m", Cause::Unauthorized, None, now);
+    assert_eq!(names(&config, &planned_with(&config, &wrong, &embed, now)), ["c", "a"]);
     let mut absent = store(&config);
     absent.set_absent(0, true);
     absent.set_absent(1, true);
     assert_eq!(
-        names(&config, &plan(&config, &absent, &embed, now)),
+        names(&config, &planned_with(&config, &absent, &embed, now)),
         ["c"],
         "who was never there decides nothing"
     );
@@ -236,8 +259,8 @@ fn without_a_family_embeddings_have_one_target() {
     let embed = Call::bare(Dialect::OpenaiEmbeddings, "m");
     assert_eq!(names(&config, &planned(&config, &embed)), ["a"], "no family is nobody's family");
     let (mut paused, now) = (store(&config), crate::time::now());
-    paused.failed(0, "m", Cause::RateLimited, Some(Duration::from_secs(9)), now);
-    let plan = plan(&config, &paused, &embed, now);
+    fail(&mut paused, 0, "m", Cause::RateLimited, Some(Duration::from_secs(9)), now);
+    let plan = planned_with(&config, &paused, &embed, now);
     assert!(plan.candidates.is_empty());
     assert_eq!(plan.retry_after(), Some(Duration::from_secs(9)));
 }

@@ -32,7 +32,7 @@ use crate::gate::Gate;
 use crate::gate::pool::Buffer;
 use crate::limits;
 use crate::observe::Outcome;
-use crate::route::{self, Plan};
+use crate::route::{self, Ask, Plan};
 use crate::time::now;
 use pace::Pace;
 
@@ -66,10 +66,19 @@ pub struct Job {
     pub began: Instant,
 }
 
+impl Job {
+    /// Who is asked, by what is known now.
+    pub(super) fn plan(&self, at: Instant) -> Plan {
+        let gateway = &self.gateway;
+        let ask = Ask { client: self.client.as_deref(), ..Ask::bare(&self.call) };
+        route::plan(&gateway.config, &gateway.store.borrow(), &mut gateway.routing.borrow_mut(), &ask, at)
+    }
+}
+
 /// Runs a request to its end.
 pub async fn drive(job: Job) {
     let at = now();
-    let plan = route::plan(&job.gateway.config, &job.gateway.store.borrow(), &job.call, at);
+    let plan = job.plan(at);
     let total = plan.candidates.first().map_or(limits::TOTAL, |first| first.deadlines.total);
     let total = (at + total).min(job.began + job.gateway.config.limits.request_time);
     let heartbeat = if job.call.stream { plan.heartbeat } else { None };

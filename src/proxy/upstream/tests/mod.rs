@@ -51,6 +51,12 @@ fn target(url: TargetUrl, place: Place) -> Target {
         roots: Roots::Bundled,
         include_usage: true,
         spare: false,
+        max_concurrent: None,
+        capabilities: crate::config::Capabilities::default(),
+        probe: crate::config::TargetProbe::default(),
+        metered: false,
+        price: None,
+        budget: crate::config::Budget::default(),
         discovered: false,
     }
 }

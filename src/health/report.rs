@@ -1,0 +1,162 @@
+//! What routing reads of the store, and what the store has to tell: in types, and in words.
+
+use std::time::Duration;
+
+use crate::cause::Cause;
+
+/// Everything that routing knows of one (target, model).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Whether it is asked.
+    pub standing: Standing,
+    /// Of its configured weight, in thousandths: 1000 is all of it, never 0.
+    pub share: u16,
+    /// Its usual time to first token for a prompt of this length, once it is known; weights go by it.
+    pub first_token: Option<Duration>,
+}
+
+/// Whether a target is asked at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// In its turn.
+    Fit,
+    /// It may show with this one request that it has recovered: in its turn, and the next ones pass it over until
+    /// that request has ended.
+    Trial(Why),
+    /// After all others.
+    Last(Why),
+    /// Not at all; but rather than nobody, where [`Why::yields`].
+    Out(Why),
+}
+
+/// Why a target is not simply fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Nothing answers on its usual port yet.
+    Absent,
+    /// It said 429: for this much longer.
+    CoolingDown(Duration),
+    /// Its breaker is open for this much longer; the last cause.
+    Open(Duration, Cause),
+    /// Its breaker is half open, and its trials are under way.
+    HalfOpen,
+    /// Its probe failed repeatedly; the last cause.
+    ProbeDown(Cause),
+    /// Its time to first token is this many tenths of what is usual for it.
+    SlowFirstToken(u32),
+    /// Its gaps between tokens are this many tenths of what is usual for it.
+    SlowTokens(u32),
+    /// It refused our key.
+    RefusedKey,
+    /// It said that it does not have the model.
+    ModelMissing,
+    /// Its certificate is not valid until this box's clock is set.
+    WaitingForTime,
+    /// The box's memory: nothing new.
+    PressureRed,
+    /// The box's memory: only what is resident and small.
+    PressureAmber,
+}
+
+impl Why {
+    /// Whether such a target is asked rather than nobody: it answers, only badly.
+    #[must_use]
+    pub const fn yields(self) -> bool {
+        matches!(self, Why::SlowFirstToken(_) | Why::SlowTokens(_) | Why::ProbeDown(_))
+    }
+
+    /// When it may be over, where that is known.
+    #[must_use]
+    pub const fn left(self) -> Option<Duration> {
+        match self {
+            Why::CoolingDown(left) | Why::Open(left, _) => Some(left),
+            _ => None,
+        }
+    }
+
+    /// In words; completes "`box` …".
+    #[must_use]
+    pub fn in_words(self) -> String {
+        let seconds = |left: Duration| left.as_secs().max(1);
+        let times = |tenths: u32| format!("{}.{}", tenths / 10, tenths % 10);
+        match self {
+            Why::Absent => "was not found on its port yet".to_owned(),
+            Why::CoolingDown(left) => format!("is rate limited for another {} s", seconds(left)),
+            Why::Open(left, cause) => {
+                format!(
+                    "rests for another {} s after failing repeatedly: {}",
+                    seconds(left),
+                    cause.in_words()
+                )
+            }
+            Why::HalfOpen => "is being tried with another request after its rest".to_owned(),
+            Why::ProbeDown(cause) => format!("does not answer its probe: {}", cause.in_words()),
+            Why::SlowFirstToken(tenths) => {
+                format!("takes {} times as long as usual to its first token", times(tenths))
+            }
+            Why::SlowTokens(tenths) => format!("takes {} times as long as usual for a token", times(tenths)),
+            Why::RefusedKey => "refused our key".to_owned(),
+            Why::ModelMissing => "does not have this model".to_owned(),
+            Why::WaitingForTime => "waits for this box's clock to be set".to_owned(),
+            Why::PressureRed => "gets nothing new: the box is about to run out of memory".to_owned(),
+            Why::PressureAmber => "gets only small requests: the box is low on memory".to_owned(),
+        }
+    }
+}
+
+/// How an attempt ended, for the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The stream ended well.
+    Well,
+    /// It failed. Whose fault it is decides whether it counts.
+    Failed(Cause, Option<Duration>),
+    /// Nothing is known of the target: the client went away, a hedge was lost, edgeward stopped it.
+    Neutral,
+}
+
+/// Something that an operator wants to be told once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct News {
+    /// Which target.
+    pub target: usize,
+    /// For which model; `None`: for all.
+    pub model: Option<String>,
+    /// What.
+    pub what: Change,
+}
+
+/// What became of a target.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Change {
+    /// Its breaker opened, for this long, after this cause.
+    Opened(Duration, Cause),
+    /// Its breaker closed: it answers again.
+    Closed,
+    /// It refused our key, or to know the model: only its configuration can help.
+    Misconfigured(Cause),
+    /// It fails now and then: this much of its weight is left, in thousandths.
+    Degraded(u16),
+    /// All of its weight is back.
+    Restored,
+    /// It answers, but far too slowly: out.
+    Ejected(Why),
+    /// It is fast enough again.
+    Readmitted,
+    /// Its probe failed repeatedly.
+    ProbeDown(Cause),
+    /// Its probe succeeds again.
+    ProbeUp,
+}
+
+/// The memory state of the box, as the watchdog sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pressure {
+    /// Enough is free.
+    #[default]
+    Green,
+    /// Low: only what is resident and small.
+    Amber,
+    /// About to run out: nothing new.
+    Red,
+}
