@@ -250,6 +250,12 @@ pub const RETRY_BACKOFF: Duration = Duration::from_millis(200);
 pub const RETRY_JITTER: Duration = Duration::from_millis(50);
 /// `retry.budget`, in thousandths.
 pub const RETRY_BUDGET: u16 = 200;
+/// A target that asks for a longer pause than this is not waited for inside a request: the client is told instead.
+pub const RETRY_AFTER_WAIT: Duration = Duration::from_secs(10);
+/// `max_retries` at most: past the second the next target is the better bet.
+pub const RETRIES_MAX: usize = 2;
+/// Attempts of one request: each candidate once, and again as often as it may be.
+pub const ATTEMPTS_MAX: usize = CANDIDATES_MAX * (1 + RETRIES_MAX);
 /// `hedge.share`, in thousandths.
 pub const HEDGE_SHARE: u16 = 50;
 /// `queue.length`.

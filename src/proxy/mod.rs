@@ -23,4 +23,5 @@ pub mod refusal;
 pub mod relay;
 pub mod server;
 pub mod shape;
+pub mod turns;
 pub mod upstream;

@@ -108,7 +108,7 @@ impl Driver {
                 target: self.target(),
             });
         }
-        self.pace.exchange.on(Event::Rejected(cause), now())
+        self.pace.exchange.on(Event::Rejected(cause, self.attempt.retry_after), now())
     }
 
     pub(super) fn request(&mut self) -> Result<Request<RequestBody>, Failure> {
