@@ -214,27 +214,6 @@ impl Cause {
         }
     }
 
-    /// Whether the same target may do better if it is asked again after a moment.
-    #[must_use]
-    pub const fn retryable(self) -> bool {
-        matches!(
-            self,
-            Cause::Refused
-                | Cause::Unreachable
-                | Cause::Reset
-                | Cause::Closed
-                | Cause::TimeoutConnect
-                | Cause::TimeoutFirstToken
-                | Cause::Http5xx
-                | Cause::Loading
-                | Cause::Overloaded
-                | Cause::RateLimited
-                | Cause::Crashed
-                | Cause::ErrorInStream
-                | Cause::Truncated
-        )
-    }
-
     /// Whose fault it is.
     #[must_use]
     pub const fn fault(self) -> Fault {

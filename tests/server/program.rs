@@ -223,14 +223,16 @@ impl Program {
     }
 }
 
-/// One `[[target]]` that keeps every model's name; `more` has further keys.
+/// One `[[target]]` that keeps every model's name, and is asked once unless `more`, which has further keys, says
+/// otherwise.
 pub fn target(name: &str, kind: &str, server: &SimServer, more: &str) -> String {
     target_at(name, kind, &server.url(), more)
 }
 
 pub fn target_at(name: &str, kind: &str, url: &str, more: &str) -> String {
+    let once = if more.contains("max_retries") { "" } else { "max_retries = 0\n" };
     format!(
-        "\n[[target]]\nname = \"{name}\"\nkind = \"{kind}\"\nurl = \"{url}\"\nplace = \"local\"\ngroup = \"g\"\n{more}\n"
+        "\n[[target]]\nname = \"{name}\"\nkind = \"{kind}\"\nurl = \"{url}\"\nplace = \"local\"\ngroup = \"g\"\n{once}{more}\n"
     )
 }
 
