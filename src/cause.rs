@@ -253,6 +253,52 @@ impl Cause {
             | Cause::Overflow => Fault::Upstream,
         }
     }
+
+    /// Whether the same request at the same target, a little later, may well succeed: connect errors, timeouts, 5xx,
+    /// 429 and what is like them. Only before the commit.
+    #[must_use]
+    pub const fn retryable(self) -> bool {
+        match self {
+            Cause::Refused
+            | Cause::Unreachable
+            | Cause::Reset
+            | Cause::Closed
+            | Cause::TimeoutConnect
+            | Cause::TimeoutFirstToken
+            | Cause::Http5xx
+            | Cause::Loading
+            | Cause::Overloaded
+            | Cause::RateLimited
+            // A gateway's 5xx within its 200.
+            | Cause::ErrorInStream
+            // A connection closed in time that was not framed so that it shows.
+            | Cause::Truncated => true,
+            // The same request may do it again, to everybody who uses that server.
+            Cause::Oom | Cause::Crashed => false,
+            // Waited for long enough.
+            Cause::TimeoutBetweenTokens | Cause::TimeoutTotal | Cause::TimeoutLoad => false,
+            // Will be the same in a second.
+            Cause::Tls
+            | Cause::Clock
+            | Cause::ModelMissing
+            | Cause::Unauthorized
+            | Cause::ContextOverflow
+            | Cause::Unsupported
+            | Cause::HttpStatus
+            | Cause::Protocol
+            | Cause::Empty
+            | Cause::Overflow => false,
+            // Not the target's doing.
+            Cause::Suspended
+            | Cause::ClientFault
+            | Cause::ClientGone
+            | Cause::Cancelled
+            | Cause::Draining
+            | Cause::NoBuffer
+            | Cause::Exhausted
+            | Cause::Internal => false,
+        }
+    }
 }
 
 impl fmt::Display for Cause {
@@ -310,6 +356,29 @@ mod tests {
         let words: HashSet<_> = Cause::ALL.iter().map(|c| c.in_words()).collect();
         assert_eq!(names.len(), Cause::ALL.len());
         assert_eq!(words.len(), Cause::ALL.len());
+    }
+
+    #[test]
+    fn a_retry_is_for_what_passes() {
+        let retryable: Vec<_> = Cause::ALL.iter().filter(|c| c.retryable()).map(|c| c.as_str()).collect();
+        assert_eq!(
+            retryable,
+            [
+                "refused",
+                "unreachable",
+                "reset",
+                "closed",
+                "timeout_connect",
+                "timeout_first_token",
+                "http_5xx",
+                "loading",
+                "overloaded",
+                "rate_limited",
+                "error_in_stream",
+                "truncated",
+            ]
+        );
+        assert!(Cause::ALL.iter().all(|c| !c.retryable() || c.fault() == Fault::Upstream));
     }
 
     #[test]

@@ -250,12 +250,19 @@ pub const RETRY_BACKOFF: Duration = Duration::from_millis(200);
 pub const RETRY_JITTER: Duration = Duration::from_millis(50);
 /// `retry.budget`, in thousandths.
 pub const RETRY_BUDGET: u16 = 200;
-/// A target that asks for a longer pause than this is not waited for inside a request: the client is told instead.
-pub const RETRY_AFTER_WAIT: Duration = Duration::from_secs(10);
 /// `max_retries` at most: past the second the next target is the better bet.
 pub const RETRIES_MAX: usize = 2;
 /// Attempts of one request: each candidate once, and again as often as it may be.
 pub const ATTEMPTS_MAX: usize = CANDIDATES_MAX * (1 + RETRIES_MAX);
+/// Retries and requests are compared over this.
+pub const RETRY_WINDOW: Duration = Duration::from_secs(10);
+/// Retries in [`RETRY_WINDOW`] that are allowed however few requests there were: all that one request may have
+/// (`max_retries` is 2 at most), so that a lone one on a quiet box is not refused them; 0.2 a second is no storm.
+pub const RETRY_FLOOR: u64 = 2;
+/// A target that names a longer pause than this is not waited for: its client is told.
+pub const RETRY_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Hedges that quiet times save up for busy ones: with the default share, those of 100 requests.
+pub const HEDGE_SAVED_MAX: u32 = 5;
 /// `hedge.share`, in thousandths.
 pub const HEDGE_SHARE: u16 = 50;
 /// `queue.length`.

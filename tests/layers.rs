@@ -16,8 +16,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gate", &["cause", "config", "dialect", "limits", "wire"]),
     // Of `config` its plain types: by what health is judged.
     ("health", &["cause", "config", "limits"]),
-    // Of `config` the targets and routes, of `dialect` what a request asks for.
-    ("route", &["config", "dialect", "health", "limits"]),
+    // Of `config` the targets and routes, of `dialect` what a request asks for, of `cause` what a retry may mend.
+    ("route", &["cause", "config", "dialect", "health", "limits"]),
     ("observe", &["cause", "dialect", "limits", "time"]),
     ("systemd", &["limits", "time"]),
     ("sim", &["cause", "dialect", "limits", "wire"]),

@@ -19,6 +19,8 @@ use crate::health::store::Store;
 use crate::observe::events;
 use crate::observe::metrics::{Gauges, Metrics};
 use crate::route;
+use crate::route::hedge::HedgeShare;
+use crate::route::retry::RetryBudget;
 use crate::time::Steps;
 
 /// What outlives a reload: the process's own state.
@@ -35,6 +37,10 @@ pub struct Process {
     pub connection_closed: Notify,
     /// When this process began to serve.
     pub started: Instant,
+    /// What retries may draw on.
+    pub retries: RefCell<RetryBudget>,
+    /// What hedges may draw on.
+    pub hedges: RefCell<HedgeShare>,
 }
 
 /// One per configuration, on the process's one thread. A request keeps the one that it began with.
@@ -93,6 +99,8 @@ impl Gateway {
                 closing: watch::Sender::new(false),
                 connection_closed: Notify::new(),
                 started: crate::time::now(),
+                retries: RefCell::default(),
+                hedges: RefCell::default(),
             }),
             store: RefCell::new(Store::new(
                 &config.health,
@@ -185,8 +193,8 @@ impl Gateway {
 
     /// Whether the retry budget has one left; it is drawn.
     #[must_use]
-    pub fn may_retry(&self, _now: Instant) -> bool {
-        true
+    pub fn may_retry(&self, now: Instant) -> bool {
+        self.process.retries.borrow_mut().take(self.config.retry.budget, now)
     }
 
     /// Different for each request.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::cause::Cause;
 use crate::config::{Retry, RetryFirst};
-use crate::limits::RETRY_AFTER_WAIT;
 use crate::route::Candidate;
+use crate::route::retry::{backoff, wait_for};
 
 /// What is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,11 +71,10 @@ impl Turns {
         let Some(past) = self.past.get_mut(n) else { return };
         past.named = wait.is_some();
         past.ready = None;
-        if cause.retryable() && past.retries < most && wait.is_none_or(|wait| wait <= RETRY_AFTER_WAIT) {
-            let backoff = self.policy.backoff.saturating_mul(1 << past.retries.min(16));
-            let seed = self.seed ^ ((n as u64) << 32) ^ u64::from(past.retries);
-            let backoff = backoff.saturating_add(part(self.policy.jitter, seed));
-            past.ready = now.checked_add(backoff.max(wait.unwrap_or_default()));
+        if past.retries < most {
+            let seed = self.seed ^ ((n as u64) << 32);
+            let backoff = backoff(past.retries + 1, &self.policy, seed);
+            past.ready = wait_for(cause, wait, backoff).and_then(|wait| now.checked_add(wait));
         }
     }
 
@@ -112,13 +111,4 @@ impl Turns {
             },
         }
     }
-}
-
-/// Some part of `most`, by `seed`: Steele's SplitMix64, one step.
-fn part(most: Duration, seed: u64) -> Duration {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let thousandths = u32::try_from((z ^ (z >> 31)) % 1001).unwrap_or(0);
-    most.saturating_mul(thousandths) / 1000
 }

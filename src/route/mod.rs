@@ -1,5 +1,9 @@
 //! The plan: which targets can answer this request, in which order, and on which terms.
 
+pub mod hedge;
+pub mod retry;
+mod sliding;
+
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;

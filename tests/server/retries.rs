@@ -116,7 +116,7 @@ fn a_long_pause_is_left_to_the_client() {
 fn a_pause_beats_and_ends_with_a_cancel_or_the_clients_hangup() {
     run(LIMIT, async {
         for hangup in [false, true] {
-            let server = SimServer::start(limited(10)).await.unwrap();
+            let server = SimServer::start(limited(5)).await.unwrap();
             let config =
                 format!("heartbeat = \"50ms\"\n{}", target("a", "openai", &server, "max_retries = 2"));
             let program = Program::start(&config).await;

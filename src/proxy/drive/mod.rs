@@ -78,6 +78,7 @@ impl Job {
 /// Runs a request to its end.
 pub async fn drive(job: Job) {
     let at = now();
+    job.gateway.process.retries.borrow_mut().request(at);
     let plan = job.plan(at);
     let total = plan.candidates.first().map_or(limits::TOTAL, |first| first.deadlines.total);
     let total = (at + total).min(job.began + job.gateway.config.limits.request_time);

@@ -89,13 +89,13 @@ fn what_a_retry_cannot_mend_is_not_retried() {
 fn a_named_pause_is_kept_and_a_long_one_is_left_to_the_client() {
     let limited = |wait| Event::Rejected(Cause::RateLimited, wait);
     let mut kept = table(&[1], RetryFirst::Failover);
-    assert_eq!(kept.on(limited(Some(secs(7)))), Action::AskRetry);
-    assert_eq!(granted(&mut kept, secs(7)), connect(0));
+    assert_eq!(kept.on(limited(Some(secs(5)))), Action::AskRetry);
+    assert_eq!(granted(&mut kept, secs(5)), connect(0));
     let mut short = table(&[1], RetryFirst::Failover);
     short.on(limited(Some(Duration::ZERO)));
     assert_eq!(granted(&mut short, millis(200)), connect(0), "never sooner than the back-off");
     let mut long = table(&[1], RetryFirst::Failover);
-    assert_eq!(long.on(limited(Some(secs(11)))), Action::Refuse(Cause::RateLimited));
+    assert_eq!(long.on(limited(Some(secs(6)))), Action::Refuse(Cause::RateLimited));
     let mut other = table(&[1, 0], RetryFirst::Retry);
     assert_eq!(other.on(limited(Some(secs(1)))), connect(1), "not waited for while somebody else is there");
     assert_eq!(refused(&mut other), Action::AskRetry);
@@ -115,14 +115,13 @@ fn a_pause_beats_and_ends_with_a_stop() {
         let mut table = Table::with(vec![retried(0, 1)], 0, Some(secs(3)));
         table.machine = table.machine.retrying(&EXACT, 1);
         table.on(Event::Start);
-        table.on(Event::Rejected(Cause::RateLimited, Some(secs(7))));
+        table.on(Event::Rejected(Cause::RateLimited, Some(secs(5))));
         assert_eq!(table.on(Event::MayRetry(true)), Action::Pause);
         table
     };
     let mut beats = pausing();
     assert_eq!((beats.due(), beats.wait()), (Some(secs(3)), Action::Beat));
-    assert_eq!((beats.due(), beats.wait()), (Some(secs(6)), Action::Beat));
-    assert_eq!((beats.due(), beats.wait()), (Some(secs(7)), connect(0)));
+    assert_eq!((beats.due(), beats.wait()), (Some(secs(5)), connect(0)));
     for cause in [Cause::Cancelled, Cause::Draining, Cause::ClientGone] {
         let mut table = pausing();
         let want = if cause == Cause::ClientGone { Action::Abandon } else { Action::Refuse(cause) };

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::{Retry, RetryFirst};
-use crate::limits::RETRY_AFTER_WAIT;
+use crate::limits::RETRY_WAIT_MAX;
 
 const TOTAL: Duration = secs(60);
 
@@ -302,7 +302,7 @@ impl Watch {
         let candidates = self.machine.candidates();
         let (at, cause, wait) = self.failed[candidate].expect("it failed");
         assert!(before <= candidates[candidate].max_retries as usize, "no more often than it may be");
-        assert!(cause.retryable() && wait <= RETRY_AFTER_WAIT);
+        assert!(cause.retryable() && wait <= RETRY_WAIT_MAX);
         assert!(
             self.now >= at + wait.max(Retry::default().backoff * (1 << (before - 1))),
             "after its back-off"
