@@ -11,6 +11,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::body::Budget;
 use super::cancel::Live;
+use super::news;
 use super::upstream::{ProxyRules, SetupError, Upstreams};
 use crate::cause::{Cause, Failure};
 use crate::config::{Config, Target};
@@ -233,6 +234,12 @@ impl Gateway {
             events::clock_set(wall, waited.len());
             waited
         })
+    }
+
+    /// What time alone has changed of the targets' health; about once a second.
+    pub fn tick(&self, now: Instant) {
+        let news = self.store.borrow_mut().tick(now);
+        news::say(self, &news);
     }
 
     /// Gauges for the metrics page.

@@ -16,6 +16,7 @@ pub mod gateway;
 pub mod head;
 pub mod listen;
 pub mod models;
+pub mod news;
 pub mod operator;
 pub mod outlet;
 pub mod pass;
