@@ -248,6 +248,14 @@ pub const PROBE_DOWN_AFTER: u32 = 2;
 pub const RETRY_BACKOFF: Duration = Duration::from_millis(200);
 /// `retry.jitter`.
 pub const RETRY_JITTER: Duration = Duration::from_millis(50);
+/// `retry.backoff` at most: whoever waits longer is better off elsewhere.
+pub const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// `retry.jitter` at most.
+pub const RETRY_JITTER_MAX: Duration = Duration::from_secs(1);
+/// `max_retries` of a target that names none.
+pub const RETRIES: u32 = 1;
+/// `max_retries` at most: past the second the next target is the better bet.
+pub const RETRIES_MAX: u32 = 2;
 /// `retry.budget`, in thousandths.
 pub const RETRY_BUDGET: u16 = 200;
 /// `max_retries` at most: past the second the next target is the better bet.
@@ -265,14 +273,37 @@ pub const RETRY_WAIT_MAX: Duration = Duration::from_secs(5);
 pub const HEDGE_SAVED_MAX: u32 = 5;
 /// `hedge.share`, in thousandths.
 pub const HEDGE_SHARE: u16 = 50;
+/// `queue.length` at most, as many as there may be connections.
+pub const QUEUE_LENGTH_MAX: u64 = 65_536;
 /// `queue.length`.
 pub const QUEUE_LENGTH: usize = 32;
 /// `sticky.idle`.
 pub const STICKY_IDLE: Duration = Duration::from_secs(600);
 /// `sticky.away`.
 pub const STICKY_AWAY: Duration = Duration::from_secs(900);
-/// `price.input` of a cloud that names none, for a million tokens, in millionths of a dollar: that of a large model in 2026, so that a cap
-/// is met early rather than late.
+/// `rollout.share`, in thousandths.
+pub const ROLLOUT_SHARE: u16 = 100;
+/// `rollout.hold`.
+pub const ROLLOUT_HOLD: Duration = Duration::from_secs(60);
+/// `rollout.min_samples`.
+pub const ROLLOUT_MIN_SAMPLES: u32 = 20;
+/// `max_concurrent` of a target at most.
+pub const CONCURRENT_MAX: u64 = 65_536;
+/// `price.input` and `price.output` at most, in millionths: a request of a thousand million tokens at this price
+/// still fits 64 bits.
+pub const PRICE_MAX: u64 = 10_000_000_000;
+/// `budget.money_per_day` at most, in millionths.
+pub const MONEY_PER_DAY_MAX: u64 = 1_000_000_000_000;
+/// `budget.requests_per_minute` at most.
+pub const REQUESTS_PER_MINUTE_MAX: u64 = 1_000_000;
+/// `budget.tokens_per_minute` at most.
+pub const TOKENS_PER_MINUTE_MAX: u64 = 1_000_000_000;
+/// Header conditions of one route.
+pub const ROUTE_HEADERS_MAX: usize = 8;
+/// A header condition's name, its value, or a probe's path, in bytes.
+pub const CONDITION_BYTES: usize = 256;
+/// `price.input` of a cloud that names none, for a million tokens, in millionths of a dollar: that of a large model
+/// in 2026, so that a cap is met early rather than late.
 pub const PRICE_INPUT: u64 = 5_000_000;
 /// `price.output`, likewise.
 pub const PRICE_OUTPUT: u64 = 25_000_000;
