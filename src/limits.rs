@@ -258,10 +258,8 @@ pub const RETRIES: u32 = 1;
 pub const RETRIES_MAX: u32 = 2;
 /// `retry.budget`, in thousandths.
 pub const RETRY_BUDGET: u16 = 200;
-/// `max_retries` at most: past the second the next target is the better bet.
-pub const RETRIES_MAX: usize = 2;
 /// Attempts of one request: each candidate once, and again as often as it may be.
-pub const ATTEMPTS_MAX: usize = CANDIDATES_MAX * (1 + RETRIES_MAX);
+pub const ATTEMPTS_MAX: usize = CANDIDATES_MAX * (1 + RETRIES_MAX as usize);
 /// Retries and requests are compared over this.
 pub const RETRY_WINDOW: Duration = Duration::from_secs(10);
 /// Retries in [`RETRY_WINDOW`] that are allowed however few requests there were: all that one request may have

@@ -116,7 +116,7 @@ impl Program {
     }
 
     pub async fn start_in(folder: Folder, config: &str, env: &[(&str, &str)]) -> Program {
-        let config = format!("listen = [\"127.0.0.1:0\"]\n{config}");
+        let config = format!("listen = [\"127.0.0.1:0\"]\n{config}{}", quiet(config));
         let command = command(&folder, "run", &config, env);
         Program::started(folder, command).await
     }
@@ -221,6 +221,11 @@ impl Program {
         assert_eq!(answer.status, 200, "{}", answer.text());
         serde_json::from_slice(&answer.body).unwrap()
     }
+}
+
+/// Without requests of the program's own, which a test that counts would see; unless it is about them.
+fn quiet(config: &str) -> &'static str {
+    if config.contains("[probe]") { "" } else { "\n[probe]\nenabled = false\n" }
 }
 
 /// One `[[target]]` that keeps every model's name, and is asked once unless `more`, which has further keys, says
