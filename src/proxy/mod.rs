@@ -12,6 +12,7 @@ pub mod downstream;
 pub mod drive;
 pub mod endpoint;
 pub mod exchange;
+pub mod gaps;
 pub mod gateway;
 pub mod head;
 pub mod listen;
