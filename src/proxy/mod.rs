@@ -21,6 +21,7 @@ pub mod news;
 pub mod operator;
 pub mod outlet;
 pub mod pass;
+pub mod probe;
 pub mod refusal;
 pub mod relay;
 pub mod server;
