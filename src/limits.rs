@@ -273,6 +273,8 @@ pub const HEDGE_SAVED_MAX: u32 = 5;
 pub const HEDGE_SHARE: u16 = 50;
 /// `queue.length` at most, as many as there may be connections.
 pub const QUEUE_LENGTH_MAX: u64 = 65_536;
+/// Lanes of the queue above this take the place of targets that no configuration names any more and that are idle.
+pub const QUEUE_LANES: usize = 4 * TARGETS_MAX;
 /// `queue.length`.
 pub const QUEUE_LENGTH: usize = 32;
 /// `sticky.idle`.
@@ -307,6 +309,15 @@ pub const PRICE_INPUT: u64 = 5_000_000;
 pub const PRICE_OUTPUT: u64 = 25_000_000;
 /// `budget.money_per_day` of a cloud that names none, in millionths of a dollar.
 pub const CLOUD_MONEY_PER_DAY: u64 = 5_000_000;
+/// What a target is assumed to answer with before it has answered, in tokens.
+pub const ANSWER_TOKENS: u64 = 1000;
+/// An answer's length is learned from up to this, in tokens: no model in use writes more at once.
+pub const ANSWER_TOKENS_MAX: u64 = 128 * 1024;
+/// Accounts of budgets above this take the place of names that no configuration has any more.
+pub const BOOKS_ACCOUNTS: usize = 1024;
+/// The file that keeps the day's money, in bytes: a line of 100 for each account, of which a configuration may name
+/// some ten thousand.
+pub const BOOKS_BYTES_MAX: usize = 2 * MIB;
 /// Models whose health is kept for one target: their names are the clients' to choose. The least recently used
 /// healthy one makes room.
 pub const HEALTH_MODELS_MAX: usize = 32;

@@ -100,7 +100,7 @@ mod tests {
             share in 0..=1000_u16,
             steps in prop::collection::vec((prop_oneof![Just(0), 0..3000_u64], any::<bool>()), 1..400),
         ) {
-            let mut now = Instant::now();
+            let mut now = crate::time::now();
             let mut budget = RetryBudget::default();
             let (mut requests, mut retries) = (Vec::new(), Vec::new());
             for (pause, request) in steps {
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_healthy_share_is_granted() {
-        let now = Instant::now();
+        let now = crate::time::now();
         let mut budget = RetryBudget::default();
         let granted =
             |budget: &mut RetryBudget, now| (0..500).filter(|_| budget.take(Permille(200), now)).count();
