@@ -426,15 +426,15 @@ fn many_targets_are_one_mistake() {
 #[test]
 fn no_text_makes_it_panic() {
     let folder = Folder::new("any");
-    for file in ["everything", "policies"] {
+    // The second is longer, and its values are read by the same few readers.
+    for (file, step) in [("everything", 1), ("policies", 7)] {
         let example = fs::read_to_string(format!("tests/config/valid/{file}.toml")).expect("file");
-        no_part_makes_it_panic(&folder, &example);
+        no_part_makes_it_panic(&folder, &example, step);
     }
 }
 
-fn no_part_makes_it_panic(folder: &Folder, example: &str) {
-    // Every place is in some word of the file, but not each of its letters need be the last one.
-    for (at, _) in example.char_indices().step_by(3) {
+fn no_part_makes_it_panic(folder: &Folder, example: &str, step: usize) {
+    for (at, _) in example.char_indices().step_by(step) {
         let _ = folder.parse(&example[..at], &HashMap::new());
     }
     for (n, line) in example.lines().enumerate() {
