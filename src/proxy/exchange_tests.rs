@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cause::Failure;
-use crate::config::Deadlines;
+use crate::config::{Deadlines, Place};
 
 #[path = "exchange_tests/any.rs"]
 mod any;
@@ -21,7 +21,17 @@ const DEADLINES: Deadlines = Deadlines {
 };
 
 fn candidate(target: usize) -> Candidate {
-    Candidate { target, model: "m".to_owned(), deadlines: DEADLINES, context: None, loads: false }
+    Candidate {
+        target,
+        model: "m".to_owned(),
+        deadlines: DEADLINES,
+        context: None,
+        loads: false,
+        max_retries: 0,
+        place: Place::Local,
+        hedge: false,
+        reluctant: false,
+    }
 }
 
 /// A machine and its clock.
