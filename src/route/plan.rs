@@ -34,7 +34,7 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
         route: chosen,
         home: Vec::new(),
     };
-    let judge = Judge { config, store, ask, egress, now };
+    let judge = Judge { store, ask, egress, now };
     let groups = route.and_then(|r| r.groups.as_ref()).unwrap_or(&config.router.groups);
     let (mut seats, mut full, mut by_rights) = (Vec::new(), Vec::new(), Vec::new());
     for (index, target) in config.targets.iter().enumerate() {
@@ -81,7 +81,6 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
 
 /// Decides about one target at a time.
 struct Judge<'a> {
-    config: &'a Config,
     store: &'a Store,
     ask: &'a Ask<'a>,
     egress: Egress,
