@@ -224,8 +224,8 @@ impl Plan {
     /// For whose room this request waits: nobody who is fit has any.
     #[must_use]
     pub fn waits_for(&self) -> Option<&Candidate> {
-        let fit = self.candidates.first().is_some_and(|first| !first.reluctant);
-        self.full.first().filter(|first| !fit && !(first.reluctant && !self.candidates.is_empty()))
+        let better = |full: &&Candidate| self.candidates.first().is_none_or(|now| now.reluctant && !full.reluctant);
+        self.full.first().filter(better)
     }
 }
 

@@ -223,14 +223,15 @@ impl Program {
     }
 }
 
-/// One `[[target]]` that keeps every model's name; `more` has further keys.
+/// One `[[target]]` that keeps every model's name, in a group of its own: they are tried in their order. `more` has
+/// further keys.
 pub fn target(name: &str, kind: &str, server: &SimServer, more: &str) -> String {
     target_at(name, kind, &server.url(), more)
 }
 
 pub fn target_at(name: &str, kind: &str, url: &str, more: &str) -> String {
     format!(
-        "\n[[target]]\nname = \"{name}\"\nkind = \"{kind}\"\nurl = \"{url}\"\nplace = \"local\"\ngroup = \"g\"\n{more}\n"
+        "\n[[target]]\nname = \"{name}\"\nkind = \"{kind}\"\nurl = \"{url}\"\nplace = \"local\"\ngroup = \"{name}\"\n{more}\n"
     )
 }
 

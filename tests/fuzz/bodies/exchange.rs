@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use edgeward::cause::{Cause, Failure};
-use edgeward::config::Deadlines;
+use edgeward::config::{Deadlines, Place};
 use edgeward::gate::{Emptiness, Verdict};
 use edgeward::limits::CANDIDATES_MAX;
 use edgeward::proxy::exchange::{Action, Event, Exchange};
@@ -46,6 +46,10 @@ fn candidate(kind: u8, size: u8) -> Candidate {
         },
         context: (kind & 1 != 0).then(|| 1024 << (kind >> 4)),
         loads: kind & 2 != 0,
+        max_retries: 0,
+        place: Place::Local,
+        hedge: false,
+        reluctant: false,
     }
 }
 
