@@ -118,6 +118,17 @@ pub const TARGETS_MAX: usize = 64;
 pub const CANDIDATES_MAX: usize = 16;
 /// A model name, in bytes.
 pub const MODEL_NAME_BYTES: usize = 256;
+/// Of a conversation's beginning, so much tells it from others, in bytes.
+pub const CONVERSATION_BYTES: usize = 64 * KIB;
+/// Conversations whose targets are remembered; the one that was silent for longest makes room.
+pub const CONVERSATIONS_MAX: usize = 4096;
+/// Of its configured weight, a slow target keeps at least this much, in thousandths.
+pub const WEIGHT_LATENCY_LEAST: u64 = 250;
+/// Times to first token are compared with this added to each: a few milliseconds more or less are no reason to
+/// depart from the weights that were configured.
+pub const WEIGHT_LATENCY_FLOOR: Duration = Duration::from_millis(100);
+/// A prompt's tokens are estimated to this factor.
+pub const PROMPT_ESTIMATE_FACTOR: u64 = 2;
 /// Header fields in an upstream's response.
 pub const UPSTREAM_HEADERS_MAX: usize = 100;
 /// An upstream's response head, in bytes.
