@@ -280,6 +280,8 @@ pub const RETRY_FLOOR: u64 = 2;
 pub const RETRY_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Hedges that quiet times save up for busy ones: with the default share, those of 100 requests.
 pub const HEDGE_SAVED_MAX: u32 = 5;
+/// Between two looks whether the day's money must be written to its file.
+pub const SPENT_INTERVAL: Duration = Duration::from_secs(60);
 /// `hedge.share`, in thousandths.
 pub const HEDGE_SHARE: u16 = 50;
 /// `queue.length` at most, as many as there may be connections.

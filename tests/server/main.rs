@@ -11,10 +11,12 @@ use std::time::Duration;
 
 mod answers;
 mod beats;
+mod budgets;
 mod cancel;
 mod endpoints;
 mod keys;
 mod limits;
+mod places;
 mod probes;
 mod program;
 mod retries;
