@@ -304,7 +304,8 @@ impl Store {
     }
 
     /// A probe of `target` has its result. Failures in a row mark it down; a success clears that, and then ends
-    /// the rest of its open breakers, but closes none. What says nothing of its health (a refused key, a 429) neither.
+    /// the rest of its open breakers, but closes none. What says nothing of its health (a refused key, a 429) does
+    /// neither.
     pub fn probed(&mut self, target: usize, result: Result<(), Cause>, _now: Instant) -> Vec<News> {
         let Some(entry) = self.targets.get_mut(target).filter(|entry| !entry.seen.absent) else {
             return Vec::new();
