@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::gateway::Gateway;
+use super::rollout;
 use crate::cause::{Cause, Failure, Fault};
 use crate::dialect::event::Usage;
 use crate::dialect::request::Call;
@@ -168,6 +169,7 @@ impl Account {
         };
         self.attempt_over(ended);
         self.gateway.metrics.request(outcome);
+        self.tell_rollout(outcome);
         if let Some((target, failure)) = &broke {
             self.gateway.metrics.attempt(*target, Some(failure.cause));
         } else if let Some((target, _)) = self.committed {
@@ -189,6 +191,17 @@ impl Account {
             took: now() - self.began,
             bytes: self.bytes,
             usage: self.usage,
+        });
+    }
+
+    fn tell_rollout(&self, outcome: Outcome) {
+        let by_targets = self.failures.iter().filter(|(_, failure)| failure.cause.fault() == Fault::Upstream);
+        self.gateway.part.ended(&rollout::Ended {
+            model: &self.model,
+            began: self.began,
+            outcome,
+            failures: by_targets.count(),
+            first_token: self.committed.map(|(_, ttft)| ttft),
         });
     }
 

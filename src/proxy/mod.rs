@@ -21,6 +21,7 @@ pub mod outlet;
 pub mod pass;
 pub mod refusal;
 pub mod relay;
+pub mod rollout;
 pub mod server;
 pub mod shape;
 pub mod upstream;
