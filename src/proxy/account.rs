@@ -8,6 +8,7 @@ use super::gaps::Gaps;
 use super::gateway::Gateway;
 use super::news;
 use super::places::Place;
+use super::rollout;
 use crate::cause::{Cause, Failure, Fault};
 use crate::dialect::Dialect;
 use crate::dialect::event::Usage;
@@ -248,6 +249,7 @@ impl Account {
         let news = self.attempt_over(ended);
         news::say(&self.gateway, &news);
         self.gateway.metrics.request(outcome);
+        self.tell_rollout(outcome);
         if let Some((target, failure)) = &broke {
             self.gateway.metrics.attempt(*target, Some(failure.cause));
         } else if let Some((target, _)) = self.committed {
@@ -289,6 +291,17 @@ impl Account {
             (None, Ended::Failed(cause, _)) if !worked(cause) => Used::Nothing,
             (None, Ended::Well | Ended::Neutral | Ended::Failed(..)) => prompt,
         }
+    }
+
+    fn tell_rollout(&self, outcome: Outcome) {
+        let by_targets = self.failures.iter().filter(|(_, failure)| failure.cause.fault() == Fault::Upstream);
+        self.gateway.part.ended(&rollout::Ended {
+            model: &self.model,
+            began: self.began,
+            outcome,
+            failures: by_targets.count(),
+            first_token: self.committed.map(|(_, ttft)| ttft),
+        });
     }
 
     fn answered(&self, after: Option<Duration>, at: Instant) {

@@ -36,6 +36,8 @@ use crate::time::now;
 pub struct Connection {
     /// What all requests of this configuration share.
     pub gateway: Rc<Gateway>,
+    /// By which routing this one goes is picked when it is known that it goes anywhere.
+    current: Rc<Current>,
     /// The other end; `None` on a Unix socket.
     pub peer: Option<SocketAddr>,
     /// On the operators' own listener.
@@ -76,6 +78,7 @@ pub async fn serve(
     let service = service_fn(move |request| {
         let connection = Connection {
             gateway: current.get(),
+            current: Rc::clone(&current),
             peer,
             admin,
             flushes: Rc::clone(&flushes),
@@ -300,6 +303,9 @@ async fn read(
     } else {
         request::Call::bare(dialect, "")
     };
+    // It is read, and from here on goes by one routing.
+    let answer = matches!(endpoint::find(&parts.method, parts.uri.path()), Endpoint::Answer(_));
+    let gateway = &connection.current.pick(answer);
     Ok(Job {
         gateway: Rc::clone(gateway),
         registered,

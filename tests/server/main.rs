@@ -19,6 +19,7 @@ mod limits;
 mod places;
 mod probes;
 mod program;
+mod reload;
 mod retries;
 #[path = "../support/said.rs"]
 mod said;
