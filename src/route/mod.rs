@@ -224,7 +224,8 @@ impl Plan {
     /// For whose room this request waits: nobody who is fit has any.
     #[must_use]
     pub fn waits_for(&self) -> Option<&Candidate> {
-        let better = |full: &&Candidate| self.candidates.first().is_none_or(|now| now.reluctant && !full.reluctant);
+        let better =
+            |full: &&Candidate| self.candidates.first().is_none_or(|now| now.reluctant && !full.reluctant);
         self.full.first().filter(better)
     }
 }

@@ -64,6 +64,8 @@ fn target(name: &str, rest: &str) -> String {
     )
 }
 
+mod choice;
+
 const THREE_GROUPS: &str = "[router]\ngroups = [\"first\", \"second\"]\nregion = \"edge\"\n";
 
 fn five() -> Config {
