@@ -279,6 +279,64 @@ pub const CLOUD_MONEY_PER_DAY: u64 = 5_000_000;
 /// Models whose health is kept for one target: their names are the clients' to choose. The least recently used
 /// healthy one makes room.
 pub const HEALTH_MODELS_MAX: usize = 32;
+/// A model that is unwell makes room too once nobody has asked for it for this long.
+pub const HEALTH_MODEL_IDLE: Duration = Duration::from_secs(600);
+/// What a whole failure weighs; others are thousandths of it.
+pub const FAILURE_WEIGHT: u16 = 1000;
+/// Failures lighter than this say nothing about a run of failures: they neither lengthen nor end it.
+pub const BREAKER_RUN_WEIGHT: u16 = 500;
+/// A breaker that stayed closed for this long (or for its last rest, if that was longer) begins with the first
+/// cool-down again.
+pub const BREAKER_FORGET: Duration = Duration::from_secs(600);
+/// Added to a rest, at most, in thousandths of it, so that a fleet's trials do not fall together.
+pub const BREAKER_JITTER: u16 = 100;
+/// After a breaker has closed: the share in each third of `breaker.recovery`, in thousandths.
+pub const RECOVERY_STEPS: [u16; 3] = [100, 250, 500];
+/// The window of `degrade`, in [`WINDOW_BUCKETS`] buckets.
+pub const DEGRADE_WINDOW: Duration = Duration::from_secs(60);
+/// Between two steps of a share: one burst of failures, which stays in the window for three of these, takes it
+/// down to an eighth at most.
+pub const DEGRADE_EVERY: Duration = Duration::from_secs(20);
+/// Below this a share does not fall: a single failure in 20 is not above 5 %.
+pub const DEGRADE_MIN_SAMPLES: u32 = 20;
+/// Latencies are kept in this many slices, the oldest of which is forgotten.
+pub const LATENCY_SLICES: usize = 5;
+/// A slice's length while there are enough requests: five of them are five minutes.
+pub const LATENCY_SLICE: Duration = Duration::from_secs(60);
+/// A slice's length at most: it is kept longer than [`LATENCY_SLICE`] where requests are few, so that ten of them
+/// come together even at one in five minutes.
+pub const LATENCY_SLICE_MAX: Duration = Duration::from_secs(1200);
+/// Slow answers without which nobody is out: one cold load is one, and two clients may have waited for it.
+pub const LATENCY_SLOW_MIN: u32 = 3;
+/// A target that is out for this long is what is usual now: it is learned anew.
+pub const LATENCY_FORGET: Duration = Duration::from_secs(24 * 3600);
+/// A stream with fewer gaps than this is no sample of its target's speed.
+pub const STREAM_GAPS_MIN: u32 = 8;
+/// Classes of prompt length for what is usual: up to 255 tokens, then one an octave, the last from 16,384 on.
+pub const USUAL_CLASSES: usize = 8;
+/// Samples of one class from which its first idea is made: their median.
+pub const USUAL_FIRST: usize = 3;
+/// What is usual is moved once in this many samples, or once a minute if there are [`USUAL_SAMPLES_MIN`].
+pub const USUAL_SAMPLES: u8 = 20;
+/// See [`USUAL_SAMPLES`].
+pub const USUAL_SAMPLES_MIN: u8 = 10;
+/// A class is believed after this many moves and [`USUAL_AGE`].
+pub const USUAL_MOVES: u8 = 4;
+/// See [`USUAL_MOVES`].
+pub const USUAL_AGE: Duration = Duration::from_secs(180);
+/// A believed class follows improvements by this much a minute at most: half in 23 minutes.
+pub const USUAL_FASTER: f32 = 0.03;
+/// A believed class follows slowness by this much a minute at most: a fifth in an hour, so that a slow decay is seen.
+pub const USUAL_SLOWER: f32 = 0.003;
+/// A class that is not believed yet follows slowness at once, and improvements down to this part at each move: its
+/// first samples may have been cold loads, and its last ones out of a cache.
+pub const USUAL_FASTER_YOUNG: f32 = 0.4;
+/// Time counts for a move up to this many minutes.
+pub const USUAL_MINUTES_MAX: f32 = 10.0;
+/// Of the time between two probes, added or taken away at most, in thousandths.
+pub const PROBE_JITTER: u16 = 100;
+/// A probe of which nothing was heard for this many of its timeouts is lost, and the next one is due.
+pub const PROBE_LOST: u32 = 3;
 
 const _: () = assert!(GATE_BUFFER >= GATE_BUFFER_MIN);
 const _: () = assert!(GATE_BUFFER * GATED_STREAMS <= GATE_POOL_MAX);
