@@ -50,7 +50,14 @@ impl Table {
     /// A 429 for so many seconds.
     fn pauses(&mut self, name: &str, time: u64) {
         let target = self.config.targets.iter().position(|target| target.name == name).unwrap();
-        fail(&mut self.store, target, "m", Cause::RateLimited, Some(secs(time)), self.now);
+        self.fails(target, Cause::RateLimited, Some(secs(time)));
+    }
+
+    /// An attempt fails, if it lets itself be asked.
+    fn fails(&mut self, target: usize, cause: Cause, retry_after: Option<Duration>) {
+        if let Ok(ticket) = self.store.begin(target, "m", self.now) {
+            self.store.end(ticket, Ended::Failed(cause, retry_after), self.now);
+        }
     }
 }
 
@@ -432,12 +439,12 @@ proptest! {
         for (target, what, key, egress) in rounds {
             let now = table.now;
             match what {
-                0 => fail(&mut table.store, target, "m", Cause::RateLimited, Some(secs(30)), now),
-                1 => fail(&mut table.store, target, "m", Cause::Unauthorized, None, now),
-                2 => fail(&mut table.store, target, "m", Cause::Http5xx, None, now),
+                0 => table.fails(target, Cause::RateLimited, Some(secs(30))),
+                1 => table.fails(target, Cause::Unauthorized, None),
+                2 => table.fails(target, Cause::Http5xx, None),
                 3 => drop(table.store.begin(0, "m", now)),
                 4 => { table.store.probed(target, Err(Cause::Refused), now); }
-                _ => commit(&mut table.store, target, "m", now),
+                _ => { table.store.probed(target, Ok(()), now); }
             }
             // Conversations that were in the cloud a moment ago, too.
             let call = turn(key, true);
