@@ -5,7 +5,6 @@ use std::collections::BinaryHeap;
 use std::fmt::Write as _;
 
 use super::*;
-use crate::dialect::request::Conversation;
 use crate::health::store::Ticket;
 
 /// What a target does with one attempt; times are milliseconds from its beginning.
@@ -80,8 +79,6 @@ pub(super) struct World {
     requests: Vec<Request>,
     /// Every attempt: when, and at whom.
     pub(super) attempts: Vec<(u64, usize)>,
-    /// Every second conversation has several turns.
-    conversations: bool,
 }
 
 /// One row of what was seen in a time.
@@ -116,7 +113,6 @@ impl World {
             random: seed,
             requests: Vec::new(),
             attempts: Vec::new(),
-            conversations: false,
         }
     }
 
@@ -202,10 +198,6 @@ impl World {
     fn comes(&mut self) {
         let mut call = chat("m");
         call.prompt_tokens = 200;
-        if self.conversations {
-            let key = self.chance() % 50;
-            call.conversation = Some(Conversation { key, later: true });
-        }
         let now = self.now();
         let plan = plan(&self.config, &self.store, &mut self.state, &Ask::bare(&call), now);
         let again = plan.candidates.is_empty().then(|| plan.retry_after()).flatten();
@@ -214,7 +206,8 @@ impl World {
         self.attempt(self.requests.len() - 1);
     }
 
-    /// The next candidate that lets itself be asked.
+    /// The next candidate that lets itself be asked; when there is none, the last one that failed once more, after
+    /// its back-off.
     fn attempt(&mut self, id: usize) {
         let now = self.now();
         let request = &mut self.requests[id];
@@ -238,23 +231,24 @@ impl World {
             }
             return;
         }
-    }
-
-    /// Everyone once, then the last one again after its back-off.
-    fn fails(&mut self, id: usize, cause: Cause, pause: Option<u64>) {
-        self.ends(id, Ended::Failed(cause, pause.map(Duration::from_secs)));
-        let jitter = self.chance() % 50;
-        let request = &mut self.requests[id];
-        let candidate = &request.plan.candidates[request.next];
-        request.saw.tried.push((candidate.target, cause));
-        let last = request.next + 1 == request.plan.candidates.len();
-        if !last {
-            request.next += 1;
-            self.attempt(id);
-        } else if request.retries < candidate.max_retries && pause.is_none() {
+        let last = request.saw.tried.last().map(|(target, _)| *target);
+        let again = request.plan.candidates.iter().position(|candidate| Some(candidate.target) == last);
+        if let Some(again) =
+            again.filter(|again| request.retries < request.plan.candidates[*again].max_retries)
+        {
             request.retries += 1;
+            request.next = again;
+            let jitter = self.chance() % 50;
             self.put(200 + jitter, Due::Retries(id));
         }
+    }
+
+    fn fails(&mut self, id: usize, cause: Cause, pause: Option<u64>) {
+        self.ends(id, Ended::Failed(cause, pause.map(Duration::from_secs)));
+        let request = &mut self.requests[id];
+        request.saw.tried.push((request.plan.candidates[request.next].target, cause));
+        request.next = if request.retries == 0 { request.next + 1 } else { usize::MAX };
+        self.attempt(id);
     }
 
     fn speaks(&mut self, id: usize) {
@@ -275,10 +269,5 @@ impl World {
         if let Some((ticket, _)) = self.requests[id].ticket.take() {
             self.store.end(ticket, ended, now);
         }
-    }
-
-    pub(super) fn with_conversations(mut self) -> World {
-        self.conversations = true;
-        self
     }
 }
