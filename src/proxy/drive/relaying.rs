@@ -22,7 +22,11 @@ impl Driver {
             return self.failed(Failure::new(Cause::Internal));
         };
         let (status, mut headers) = (reply.status, head::to_client(&reply.headers));
-        self.account.committed(self.target(), now());
+        let at = now();
+        self.account.committed(self.target(), at);
+        let failed_over = self.account.failures().iter().any(|(failed, _)| *failed != self.target());
+        let routing = &self.job.gateway.routing;
+        routing.borrow_mut().committed(&self.plan, self.target(), failed_over, at);
         self.account.status(status.as_u16());
         self.job.body = HeldBody { bytes: Bytes::new(), reserved: None };
         self.own_headers(&mut headers, Some(self.target()));
