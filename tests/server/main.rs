@@ -14,12 +14,14 @@ mod beats;
 mod budgets;
 mod cancel;
 mod endpoints;
+mod health;
 mod keys;
 mod limits;
 mod places;
 mod probes;
 mod program;
 mod retries;
+mod routing;
 #[path = "../support/said.rs"]
 mod said;
 mod strict;
