@@ -340,6 +340,9 @@ pub const HEALTH_MODEL_IDLE: Duration = Duration::from_secs(600);
 pub const FAILURE_WEIGHT: u16 = 1000;
 /// Failures lighter than this say nothing about a run of failures: they neither lengthen nor end it.
 pub const BREAKER_RUN_WEIGHT: u16 = 500;
+/// A breaker that is on its way back opens again after so many failures in a row, if `breaker.consecutive` is not less.
+/// After one, a target that fails now and then (an eighth of its requests) would rest for ever longer.
+pub const BREAKER_RECOVERING_RUN: u32 = 2;
 /// A breaker that stayed closed for this long (or for its last rest, if that was longer) begins with the first
 /// cool-down again.
 pub const BREAKER_FORGET: Duration = Duration::from_secs(600);

@@ -14,6 +14,7 @@ mod beats;
 mod budgets;
 mod cancel;
 mod endpoints;
+mod health;
 mod keys;
 mod limits;
 mod places;
@@ -21,6 +22,7 @@ mod probes;
 mod program;
 mod reload;
 mod retries;
+mod routing;
 #[path = "../support/said.rs"]
 mod said;
 mod strict;
