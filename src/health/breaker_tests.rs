@@ -120,7 +120,7 @@ fn its_share_returns_in_steps_and_two_failures_meanwhile_double_the_rest() {
 fn old_streams_that_end_well_do_not_hide_that_new_ones_fail() {
     let (policy, now) = (Policy::default(), crate::time::now());
     let mut breaker = Breaker::new(&policy, 1);
-    let mut begin = |breaker: &mut Breaker| breaker.begin(&policy, now).expect("closed");
+    let begin = |breaker: &mut Breaker| breaker.begin(&policy, now).expect("closed");
     let old: Vec<Pass> = (0..3).map(|_| begin(&mut breaker)).collect();
     for pass in &old {
         breaker.spoke(*pass);
