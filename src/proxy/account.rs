@@ -41,6 +41,8 @@ pub struct Account {
     request_sent: bool,
     /// Its attempts take no places.
     placeless: bool,
+    /// The answer comes from where it would not if all were well.
+    away: bool,
     /// The answer has no tokens that anybody counts.
     uncounted: bool,
     estimate: Estimate,
@@ -65,6 +67,7 @@ impl Account {
             place: None,
             request_sent: false,
             placeless: false,
+            away: false,
             uncounted: false,
             estimate: Estimate { input: call.prompt_tokens, output_max },
             gateway,
@@ -153,8 +156,9 @@ impl Account {
         self.failures.push((target, failure));
     }
 
-    /// The attempt at `target` owns the stream from here on.
-    pub fn committed(&mut self, target: usize, at: Instant) {
+    /// The attempt at `target` owns the stream from here on; `away`: it is not where it would be if all were well.
+    pub fn committed(&mut self, target: usize, away: bool, at: Instant) {
+        self.away = away;
         let ttft = at - self.began;
         self.committed = Some((target, ttft));
         self.gateway.metrics.ttft(target, at - self.attempt_began);
@@ -299,7 +303,7 @@ impl Account {
             model: &self.model,
             began: self.began,
             outcome,
-            failures: by_targets.count(),
+            rescued: self.away || by_targets.count() > 0,
             first_token: self.committed.map(|(_, ttft)| ttft),
         });
     }

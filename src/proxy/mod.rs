@@ -29,5 +29,6 @@ pub mod rollout;
 pub mod server;
 pub mod shape;
 pub mod spending;
+mod strict;
 pub mod turns;
 pub mod upstream;

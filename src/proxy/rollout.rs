@@ -39,8 +39,8 @@ impl Trial {
     /// A request of `side` ended.
     fn ended(&self, side: Pick, ended: &Ended) {
         let sample = match ended.outcome {
-            Outcome::Answered if ended.failures == 0 => Sample::Well,
-            Outcome::Answered => Sample::Rescued,
+            Outcome::Answered if ended.rescued => Sample::Rescued,
+            Outcome::Answered => Sample::Well,
             Outcome::Failed | Outcome::Broken | Outcome::Unavailable => Sample::Failed,
             // The client's doing, or ours by order; nothing is known of the routing.
             Outcome::Refused | Outcome::ClientGone | Outcome::Cancelled | Outcome::Drained => return,
@@ -84,8 +84,8 @@ pub struct Ended<'a> {
     pub began: Instant,
     /// How it ended.
     pub outcome: Outcome,
-    /// Attempts that failed by their target's fault.
-    pub failures: usize,
+    /// An attempt failed by its target's fault, or it was not even made: the target rests, and another group answers.
+    pub rescued: bool,
     /// From the request's head to its first token.
     pub first_token: Option<Duration>,
 }

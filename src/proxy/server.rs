@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -24,7 +24,7 @@ use super::drive::{self, Job};
 use super::endpoint::{self, Endpoint};
 use super::gateway::{Current, Gateway};
 use super::outlet::{Broken, ClientBody, Drive, Flushes, Outlet, poll_caught};
-use super::{body, cors, head, models, operator, pass, refusal};
+use super::{body, cors, head, models, operator, pass, refusal, strict};
 use crate::cause::Cause;
 use crate::dialect::reply::Problem;
 use crate::dialect::{Dialect, request};
@@ -172,7 +172,7 @@ async fn find(
     began: Instant,
 ) -> Result<Answer, Problem> {
     let gateway = &connection.gateway;
-    strict(connection, &request)?;
+    strict::framing(&connection.requests, &request)?;
     if !connection.admin {
         auth::host(&gateway.config, request.headers())?;
     }
@@ -270,7 +270,7 @@ async fn read(
     let (parts, incoming) = request.into_parts();
     let has_body = matches!(parts.method, Method::POST | Method::DELETE);
     if has_body {
-        json_type(&parts.headers)?;
+        strict::json_type(&parts.headers)?;
     }
     let egress = route::egress_asked(&parts.headers)
         .map_err(|message| Problem::new(400, "invalid_request", message))?
@@ -367,49 +367,6 @@ async fn run(drive: Drive, outlet: Outlet, dialect: Dialect) -> Answer {
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
     response
-}
-
-/// HTTP/1.1 as strictly as it must be where another box in between may read it otherwise.
-fn strict(connection: &Connection, request: &Request<Incoming>) -> Result<(), Problem> {
-    if let Some(why) = connection.requests.bad_head() {
-        let message = format!("the request could be read in more than one way: {why}");
-        return Err(Problem::new(400, "bad_framing", message));
-    }
-    if request.uri().authority().is_some() {
-        return Err(Problem::new(
-            400,
-            "absolute_target",
-            "the request line must have a path alone: this is no forward proxy",
-        ));
-    }
-    let query = request.uri().query().unwrap_or("");
-    let names_key = |pair: &str| {
-        let name = pair.split('=').next().unwrap_or("").to_ascii_lowercase();
-        matches!(name.as_str(), "key" | "api_key" | "apikey" | "api-key" | "token" | "access_token")
-    };
-    if query.split('&').any(names_key) {
-        return Err(Problem::new(
-            400,
-            "key_in_query",
-            "a key in the query string ends in logs: send it as `Authorization: Bearer …` or `x-api-key: …`",
-        ));
-    }
-    Ok(())
-}
-
-/// A web page can send other types across origins without asking; JSON it cannot.
-fn json_type(headers: &HeaderMap) -> Result<(), Problem> {
-    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let essence = value.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
-    if essence == "application/json" || essence.ends_with("+json") {
-        return Ok(());
-    }
-    let got = if essence.is_empty() { "none".to_owned() } else { format!("`{essence}`") };
-    Err(Problem::new(
-        415,
-        "unsupported_media_type",
-        format!("the body must have the header `Content-Type: application/json` (got {got})"),
-    ))
 }
 
 fn wrong_method(path: &str, allow: &'static str) -> Answer {

@@ -141,7 +141,7 @@ impl State {
     /// The answer of `target` has begun. `failed_over`: others of this plan failed before it.
     pub fn committed(&mut self, plan: &Plan, target: usize, failed_over: bool, now: Instant) {
         if let Some(key) = plan.conversation {
-            let away = failed_over || !plan.home.contains(&target);
+            let away = failed_over || plan.is_away(target);
             self.conversations.served(key, target, away, &self.policy, now);
         }
     }
@@ -225,6 +225,12 @@ impl Plan {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.passed.iter().filter_map(|(_, why)| why.left()).min()
+    }
+
+    /// Whether `target` is not where this request would be served if all were well.
+    #[must_use]
+    pub fn is_away(&self, target: usize) -> bool {
+        !self.home.contains(&target)
     }
 
     /// Takes those out who have no room by now: they can be waited for.

@@ -10,13 +10,13 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Notify;
 
 use crate::LIMIT;
-use crate::program::{CHAT, Program, Wire, ask, chat, find, request, run, target, target_at, token};
+use crate::program::{CHAT, Program, Wire, ask, chat, find, quiet, request, run, target, target_at, token};
 
 const HERE: &str = "listen = [\"127.0.0.1:0\"]\n";
 
 /// Puts another configuration in the file's place, as an editor does.
 fn rewrite(program: &Program, config: &str) {
-    let new = program.folder.write("edgeward.toml.new", config);
+    let new = program.folder.write("edgeward.toml.new", &format!("{config}{}", quiet(config)));
     std::fs::rename(new, program.folder.0.join("edgeward.toml")).unwrap();
 }
 

@@ -24,7 +24,7 @@ impl Driver {
         };
         let (status, mut headers) = (reply.status, head::to_client(&reply.headers));
         let at = now();
-        self.account.committed(self.target(), at);
+        self.account.committed(self.target(), self.plan.is_away(self.target()), at);
         let failed_over = self.account.failures().iter().any(|(failed, _)| *failed != self.target());
         let routing = &self.job.gateway.routing;
         routing.borrow_mut().committed(&self.plan, self.target(), failed_over, at);
