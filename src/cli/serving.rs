@@ -18,6 +18,7 @@ use crate::proxy::upstream::ProxyRules;
 use crate::proxy::{discovery, listen};
 use crate::systemd::{Notify, Order, Orders};
 use crate::time::{monotonic_micros, now};
+use crate::watch::helper;
 
 /// Reads the configuration again.
 pub(super) type Reload = Box<dyn Fn() -> Result<Loaded, Problems>>;
@@ -44,6 +45,8 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, again: Reload
     }
     events::started(&addresses, current.get().config.targets.len());
     notify.say(&format!("READY=1\nSTATUS={}", summary(&current.get())));
+    let place = helper::Place::from_env(&|name: &str| std::env::var(name).ok(), !notify.is_nobody());
+    spawn_local(helper::greet(place));
 
     while asked.next().await == Order::Reload {
         notify.say(&format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic_micros()));

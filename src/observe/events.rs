@@ -8,6 +8,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tracing::{error, info, warn};
 
+mod nvml;
+
+pub use nvml::{helper_ready, helper_unavailable};
+
 use super::kinds::{Limit, Outcome};
 use crate::cause::{Cause, Failure};
 use crate::dialect::event::Usage;
@@ -49,6 +53,10 @@ pub const RELOADED: &str = "2d1f6f0f6c5a4f6f8f0d6a6e3c1b7e55";
 pub const RELOAD_FAILED: &str = "9b7c0a5c1be94d06a3f2f5a7d8e4c612";
 /// `passed_sockets`: systemd's sockets are not what the configuration says; they win.
 pub const PASSED_SOCKETS: &str = "c3a8d9e04f5b4c7db9126e07f8a1d3b4";
+/// `helper_ready`: the NVML helper has said its version.
+pub const HELPER_READY: &str = "3bb7661f6e974fe3b96e6969eb20f7b5";
+/// `helper_unavailable`: there is an NVIDIA driver, and no helper to ask it.
+pub const HELPER_UNAVAILABLE: &str = "84589072f3664285bf126cc074f2e87d";
 
 /// A finished request, as its one line tells it.
 #[derive(Clone, Copy, Debug)]
