@@ -37,13 +37,14 @@ def debian():
 class Box:
     """The container. Its changes to the cached Debian are in memory, and gone with it."""
 
-    def __init__(self, root, share):
+    def __init__(self, root, share, *more):
+        """`more` are further arguments of systemd-nspawn(1)."""
         self.log = open(pathlib.Path(share) / "console.log", "wb")
         command = ["systemd-nspawn", "--quiet", "-D", str(root), "--volatile=overlay", "--boot", "--register=no"]
         command += ["--keep-unit", "--link-journal=no", f"--bind={share}:/share", "--console=pipe"]
         # nspawn bars it by itself; the service's own filter is what is tested.
         command += ["--system-call-filter=@memlock"]
-        command += [f"--machine=edgeward-{os.getpid()}"]
+        command += [f"--machine=edgeward-{os.getpid()}", *more]
         self.nspawn = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True
         )
