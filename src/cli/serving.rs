@@ -46,7 +46,7 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, again: Reload
     events::started(&addresses, current.get().config.targets.len());
     notify.say(&format!("READY=1\nSTATUS={}", summary(&current.get())));
     let place = helper::Place::from_env(&|name: &str| std::env::var(name).ok(), !notify.is_nobody());
-    spawn_local(helper::greet(place));
+    let _helper = helper::greet(place);
 
     while asked.next().await == Order::Reload {
         notify.say(&format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic_micros()));

@@ -1,22 +1,27 @@
-//! Asks the NVML helper who it is: on its Unix socket, or as a child on a pipe where no systemd holds that.
+//! Asks the NVML helper who it is: on its Unix socket, or as a child where no systemd holds that.
 //!
-//! Once, beside serving, and never in its way: whatever the helper or the driver behind it does, what is asked here
-//! has an end, takes a bounded line, and tells one event.
+//! Once, on a thread of its own, so that it is never in the way of serving: starting a program waits for a disk, and
+//! a driver may hold a process even from SIGKILL. What is asked has an end, takes a bounded line, tells one event.
 
 use std::fmt;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::net::{UnixStream, unix::pipe};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::{spawn_blocking, spawn_local};
+use rustix::net::sockopt::socket_peercred;
+use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::sync::oneshot;
+use tokio::task::spawn_local;
 use tracing::debug;
 
 use crate::limits;
 use crate::observe::events;
+use crate::time::now;
 
 /// Where `edgeward-nvml.socket` listens.
 pub const SOCKET: &str = "/run/edgeward-nvml/nvml.sock";
@@ -51,107 +56,127 @@ impl Place {
     }
 }
 
+/// A question to the helper under way. Dropped, it takes the child along.
+#[must_use]
+pub struct Greeting(Started);
+
+/// The child, while it may have to be killed by whom it was not started by.
+type Started = Arc<Mutex<Option<Child>>>;
+
+impl Drop for Greeting {
+    fn drop(&mut self) {
+        drop(taken(&self.0));
+    }
+}
+
+/// Takes the child out, killed.
+fn taken(started: &Started) -> Option<Child> {
+    let mut child = started.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+    let _ended_already = child.kill();
+    Some(child)
+}
+
 /// Asks the helper for its version and logs it, or why there is none. Says nothing on a box without an NVIDIA driver.
-pub async fn greet(place: Place) {
+/// To be called in the event loop.
+pub fn greet(place: Place) -> Greeting {
+    let started = Started::default();
     if !place.wanted {
         debug!("No NVIDIA driver here: the NVML helper is not asked");
-        return;
+        return Greeting(started);
     }
-    match ask(&place).await {
-        Ok(version) => events::helper_ready(&version),
-        Err(trouble) => events::helper_unavailable(&trouble.to_string(), trouble.remedy()),
-    }
+    let (tell, told) = oneshot::channel();
+    let shared = Arc::clone(&started);
+    let asking = move || {
+        let _nobody_waits = tell.send(ask(&place, &shared));
+        // Its exit status is taken, so that no zombie stays.
+        if let Some(mut child) = taken(&shared) {
+            let _status = child.wait();
+        }
+    };
+    let thread = thread::Builder::new().name("helper".to_owned()).spawn(asking);
+    // Logged here: only the event loop's thread writes lines.
+    spawn_local(async move {
+        let answer = match thread {
+            Ok(_) => told.await.unwrap_or(Err(Trouble::Ended)),
+            Err(error) => Err(Trouble::Reading(error)),
+        };
+        match answer {
+            Ok(version) => events::helper_ready(&version),
+            Err(trouble) => events::helper_unavailable(&trouble.to_string(), trouble.remedy()),
+        }
+    });
+    Greeting(started)
 }
 
-async fn ask(place: &Place) -> Result<String, Trouble> {
-    match UnixStream::connect(&place.socket).await {
+fn ask(place: &Place, started: &Started) -> Result<String, Trouble> {
+    let stream = match connect(&place.socket) {
         Ok(stream) => {
-            let uid = stream.peer_cred().map_err(Trouble::Reading)?.uid();
+            let uid = socket_peercred(&stream).map_err(|e| Trouble::Reading(e.into()))?.uid;
             // The socket's peer is whoever called listen(2): systemd, so root.
-            if uid != 0 && uid != rustix::process::geteuid().as_raw() {
-                return Err(Trouble::Stranger(place.socket.clone(), uid));
+            if !uid.is_root() && uid != rustix::process::geteuid() {
+                return Err(Trouble::Stranger(place.socket.clone(), uid.as_raw()));
             }
-            hello(stream).await
+            stream
         }
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(Trouble::Connecting(place.socket.clone(), error))
+            return Err(Trouble::Connecting(place.socket.clone(), error));
         }
-        Err(_) if place.systemd => Err(Trouble::NoSocket(place.socket.clone())),
-        Err(_) => child().await,
-    }
+        Err(_) if place.systemd => return Err(Trouble::NoSocket(place.socket.clone())),
+        Err(_) => start(started)?,
+    };
+    hello(stream, limits::HELPER_ANSWER)
 }
 
-/// Asks over a pipe. The child's end is not waited for here: a driver may hold it even from SIGKILL.
-async fn child() -> Result<String, Trouble> {
+/// In time, even where the queue of who listens is full.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_write_timeout(Some(limits::HELPER_ANSWER))?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    Ok(OwnedFd::from(socket).into())
+}
+
+/// Starts the helper; its stdout is the other end of what this returns.
+fn start(started: &Started) -> Result<UnixStream, Trouble> {
     let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(NAME)));
     let packaged = Path::new(FOLDER).join(NAME);
     let program = beside.into_iter().chain([packaged]).find(|path| path.is_file());
     let program = program.ok_or(Trouble::NoProgram)?;
-    // Before there is a child, so that no end is missed.
-    let ends = signal(SignalKind::child()).map_err(Trouble::Reading)?;
+    // The same kind of stream as systemd's socket gives, so that one reader does for both.
+    let (ours, theirs) = UnixStream::pair().map_err(Trouble::Reading)?;
     let mut command = Command::new(&program);
-    command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped());
+    command.env_clear().stdin(Stdio::null()).stdout(OwnedFd::from(theirs));
     if let Some(path) = std::env::var_os(LIBRARY_PATH) {
         command.env(LIBRARY_PATH, path);
     }
-    // On a thread: a program is read from a disk that may be slow.
-    let started = spawn_blocking(move || command.spawn()).await;
-    let started = started.unwrap_or_else(|failed| Err(io::Error::other(failed)));
-    let mut helper = Helper(started.map_err(|error| Trouble::Starting(program, error))?);
-    let said = match helper.pipe() {
-        Ok(pipe) => hello(pipe).await,
-        Err(error) => Err(Trouble::Reading(error)),
-    };
-    spawn_local(helper.end(ends));
-    said
+    let child = command.spawn().map_err(|error| Trouble::Starting(program, error))?;
+    *started.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
+    Ok(ours)
 }
 
-/// The child; killed when dropped.
-struct Helper(Child);
-
-impl Helper {
-    fn pipe(&mut self) -> io::Result<pipe::Receiver> {
-        let stdout = self.0.stdout.take().ok_or(ErrorKind::BrokenPipe)?;
-        pipe::Receiver::from_owned_fd(OwnedFd::from(stdout))
-    }
-
-    /// Kills it and takes its exit status, so that no zombie stays.
-    async fn end(mut self, mut ends: Signal) {
-        let _ended_already = self.0.kill();
-        while let Ok(None) = self.0.try_wait() {
-            if ends.recv().await.is_none() {
-                return;
-            }
+/// The version in the helper's first line, within `limit`, however slowly it comes.
+fn hello(mut from: UnixStream, limit: Duration) -> Result<String, Trouble> {
+    let deadline = now() + limit;
+    let mut line = [0; limits::HELPER_LINE_BYTES];
+    let mut length = 0;
+    while let Some(room) = line.get_mut(length..).filter(|room| !room.is_empty()) {
+        let left = deadline.saturating_duration_since(now());
+        if left.is_zero() {
+            return Err(Trouble::Silent);
         }
-    }
-}
-
-impl Drop for Helper {
-    fn drop(&mut self) {
-        let _ended_already = self.0.kill();
-    }
-}
-
-/// The version in the helper's first line, within [`limits::HELPER_ANSWER`].
-async fn hello(from: impl AsyncRead + Unpin) -> Result<String, Trouble> {
-    let line = tokio::time::timeout(limits::HELPER_ANSWER, line(from)).await;
-    let line = line.unwrap_or(Err(Trouble::Silent))?;
-    version(&line).map(str::to_owned).ok_or(Trouble::Unclear)
-}
-
-/// One line, without its end.
-async fn line(mut from: impl AsyncRead + Unpin) -> Result<Vec<u8>, Trouble> {
-    let mut line = Vec::with_capacity(limits::HELPER_LINE_BYTES);
-    while line.len() < limits::HELPER_LINE_BYTES {
-        let mut piece = [0; limits::HELPER_LINE_BYTES];
-        let room = piece.get_mut(line.len()..).unwrap_or_default();
-        let count = from.read(room).await.map_err(Trouble::Reading)?;
-        let piece = room.get(..count).filter(|piece| !piece.is_empty()).ok_or(Trouble::Ended)?;
-        if let Some(end) = piece.iter().position(|&byte| byte == b'\n') {
-            line.extend_from_slice(piece.get(..end).unwrap_or_default());
-            return Ok(line);
+        from.set_read_timeout(Some(left)).map_err(Trouble::Reading)?;
+        let count = match from.read(room) {
+            Ok(0) => return Err(Trouble::Ended),
+            Ok(count) => count,
+            // Asked again until the time is up.
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => continue,
+            Err(error) => return Err(Trouble::Reading(error)),
+        };
+        length += count;
+        let said = line.get(..length).unwrap_or_default();
+        if let Some(end) = said.iter().position(|&byte| byte == b'\n') {
+            let version = version(said.get(..end).unwrap_or_default());
+            return version.map(str::to_owned).ok_or(Trouble::Unclear);
         }
-        line.extend_from_slice(piece);
     }
     Err(Trouble::TooLong)
 }
@@ -220,27 +245,25 @@ impl Trouble {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tokio::io::AsyncWriteExt;
+    use std::io::Write;
 
     use super::*;
 
-    async fn told(pieces: &[&[u8]]) -> Result<String, String> {
+    fn told(pieces: &[&[u8]]) -> Result<String, String> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         for piece in pieces {
-            theirs.write_all(piece).await.unwrap();
+            theirs.write_all(piece).unwrap();
         }
         drop(theirs);
-        hello(ours).await.map_err(|trouble| trouble.to_string())
+        hello(ours, limits::HELPER_ANSWER).map_err(|trouble| trouble.to_string())
     }
 
-    #[tokio::test]
-    async fn a_version_is_taken_and_nothing_else() {
-        assert_eq!(told(&[b"edgeward-nvml 0.1.0\n"]).await, Ok("0.1.0".to_owned()));
-        assert_eq!(told(&[b"edgeward-", b"nvml 1.2.3-rc.1+b\nmore"]).await, Ok("1.2.3-rc.1+b".to_owned()));
+    #[test]
+    fn a_version_is_taken_and_nothing_else() {
+        assert_eq!(told(&[b"edgeward-nvml 0.1.0\n"]), Ok("0.1.0".to_owned()));
+        assert_eq!(told(&[b"edgeward-", b"nvml 1.2.3-rc.1+b\nmore"]), Ok("1.2.3-rc.1+b".to_owned()));
         let longest = format!("edgeward-nvml {}\n", "1".repeat(limits::HELPER_LINE_BYTES - 15));
-        assert!(told(&[longest.as_bytes()]).await.is_ok());
+        assert!(told(&[longest.as_bytes()]).is_ok());
         for (said, want) in [
             (&b""[..], "ended"),
             (b"edgeward-nvml 0.1.0", "ended"),
@@ -254,25 +277,15 @@ mod tests {
             (&[b'x'; limits::HELPER_LINE_BYTES], "longer"),
             (&[b'x'; 8 * limits::HELPER_LINE_BYTES], "longer"),
         ] {
-            let trouble = told(&[said]).await.unwrap_err();
+            let trouble = told(&[said]).unwrap_err();
             assert!(trouble.contains(want), "{:?}: {trouble}", String::from_utf8_lossy(said));
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn silence_has_an_end_however_slowly_it_is_broken() {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let drip = async {
-            loop {
-                theirs.write_all(b"e").await.unwrap();
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        };
-        let said = tokio::select! {
-            said = hello(ours) => said,
-            () = drip => return,
-        };
-        assert!(matches!(said, Err(Trouble::Silent)), "{said:?}");
+    #[test]
+    fn silence_has_an_end() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        assert!(matches!(hello(ours, Duration::from_millis(20)), Err(Trouble::Silent)));
     }
 
     #[test]
