@@ -33,4 +33,5 @@ pub mod route;
 pub mod sim;
 pub mod systemd;
 pub mod time;
+pub mod watch;
 pub mod wire;

@@ -209,6 +209,11 @@ pub const LIMIT_LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// That no connection can be accepted is tried ten times a second, and logged once in this.
 pub const ACCEPT_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
+/// The NVML helper says its first line within this of its start. systemd may have to start it, on a box that pages.
+pub const HELPER_ANSWER: Duration = Duration::from_secs(5);
+/// That line at most, its end included, in bytes. Today's has 20.
+pub const HELPER_LINE_BYTES: usize = 256;
+
 /// Buckets of a breaker's window: with the default window of 60 s, 10 s each.
 pub const WINDOW_BUCKETS: usize = 6;
 /// `breaker.window`.

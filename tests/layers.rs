@@ -21,6 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("observe", &["cause", "dialect", "limits", "time"]),
     ("systemd", &["limits", "time"]),
     ("sim", &["cause", "dialect", "limits", "wire"]),
+    ("watch", &["health", "limits", "observe", "time"]),
     (
         "proxy",
         &["cause", "config", "dialect", "gate", "health", "limits", "observe", "route", "time", "wire"],
@@ -29,7 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "cli",
         &[
             "cause", "config", "dialect", "gate", "health", "limits", "observe", "proxy", "route", "sim",
-            "systemd", "time", "wire",
+            "systemd", "time", "watch", "wire",
         ],
     ),
     ("main", &["cli"]),

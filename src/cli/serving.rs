@@ -17,6 +17,7 @@ use crate::proxy::gateway::{Current, Gateway};
 use crate::proxy::{discovery, probe, spending};
 use crate::systemd::{Notify, Order, Orders};
 use crate::time::{monotonic_micros, now};
+use crate::watch::helper;
 
 /// Serves from here on, until it is told to stop and has drained.
 pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Source) -> Result<(), Unable> {
@@ -35,6 +36,8 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Sourc
         health_events::spending_caps(&caps);
     }
     notify.say(&format!("READY=1\nSTATUS={}", summary(current)));
+    let place = helper::Place::from_env(&|name: &str| std::env::var(name).ok(), !notify.is_nobody());
+    let _helper = helper::greet(place);
 
     loop {
         let by = tokio::select! {

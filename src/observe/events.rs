@@ -8,6 +8,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tracing::{error, info, warn};
 
+mod nvml;
+
+pub use nvml::{helper_ready, helper_unavailable};
+
 use super::kinds::{Limit, Outcome};
 use crate::cause::{Cause, Failure};
 use crate::dialect::event::Usage;
@@ -45,6 +49,10 @@ pub const CLOCK_SET: &str = "7d40c8b3e5f94a2b96d1f3c07e8a5b14";
 pub const TARGET_WAITING: &str = "e09f3b71a6d24c58b7c4d2e61f8a903d";
 /// `passed_sockets`: systemd's sockets are not what the configuration says; they win.
 pub const PASSED_SOCKETS: &str = "c3a8d9e04f5b4c7db9126e07f8a1d3b4";
+/// `helper_ready`: the NVML helper has said its version.
+pub const HELPER_READY: &str = "3bb7661f6e974fe3b96e6969eb20f7b5";
+/// `helper_unavailable`: there is an NVIDIA driver, and no helper to ask it.
+pub const HELPER_UNAVAILABLE: &str = "84589072f3664285bf126cc074f2e87d";
 
 /// A finished request, as its one line tells it.
 #[derive(Clone, Copy, Debug)]

@@ -29,6 +29,12 @@ impl Notify {
         Notify(leash.speaker().map_or(Way::Nobody, Way::Anchor))
     }
 
+    /// Whether no systemd has started this process as a service that says how it goes.
+    #[must_use]
+    pub fn is_nobody(&self) -> bool {
+        matches!(self.0, Way::Nobody)
+    }
+
     /// One message: assignments, a line each. Never waits; nobody listening is no trouble of ours.
     pub fn say(&self, message: &str) {
         let _lost = match &self.0 {

@@ -15,11 +15,13 @@ FILES = [
 ]
 
 
-def make(repo, binary, folder, version, tail=b""):
+def make(repo, binary, helper, folder, version, tail=b""):
     """Returns the package's path. `tail` is put behind the program, which makes another build of it."""
     root = pathlib.Path(folder) / version
     units = pathlib.Path(repo) / "systemd"
     for source, target in FILES:
+        if "nvml" in source and not helper:
+            continue
         path = root / target
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(units / source, path)
@@ -27,6 +29,11 @@ def make(repo, binary, folder, version, tail=b""):
     program.parent.mkdir(parents=True)
     program.write_bytes(pathlib.Path(binary).read_bytes() + tail)
     program.chmod(0o755)
+    if helper:
+        program = root / "usr/libexec/edgeward/edgeward-nvml"
+        program.parent.mkdir(parents=True)
+        shutil.copyfile(helper, program)
+        program.chmod(0o755)
     control = root / "DEBIAN"
     control.mkdir()
     architecture = subprocess.check_output(["dpkg", "--print-architecture"], text=True).strip()

@@ -1,6 +1,10 @@
-"""Runs in edgeward.service's sandbox in its place: what its sources need must work there, all else must not."""
+"""Runs in a unit's sandbox in its program's place: what its sources need must work there, all else must not.
+
+probe.py SYSTEMD-VERSION edgeward|edgeward-nvml
+"""
 
 import ctypes
+import glob
 import json
 import os
 import socket
@@ -47,17 +51,58 @@ def write(path):
         file.write("x")
 
 
-ALLOWED = {
+def cgroup(unit, file):
+    """Where the kernel tells of another unit, in version 2 of control groups or under systemd's own name in 1."""
+    for top in ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified"):
+        for path in glob.glob(f"{top}/**/{unit}/{file}", recursive=True):
+            return path
+    return None
+
+
+def processes():
+    """Those of another unit, of another user."""
+    path = cgroup("systemd-journald.service", "cgroup.procs")
+    assert path, "no control group of systemd-journald"
+    with open(path) as file:
+        pids = file.read().split()
+    assert pids and pids[0] != "0", f"{path}: {pids}"
+    return [int(pid) for pid in pids]
+
+
+def pidfd():
+    """Sees the end of another user's process, whose folder in /proc is hidden."""
+    for pid in [os.getpid(), 1, *processes()]:
+        os.close(call("syscall", PIDFD_OPEN, pid, 0))
+
+
+def events():
+    """What another unit's memory met, where that controller is on."""
+    if path := cgroup("systemd-journald.service", "memory.events"):
+        read(path)
+
+
+def driver():
+    """What the NVIDIA driver says of itself, where there is one."""
+    if os.path.exists("/proc/driver/nvidia"):
+        os.listdir("/proc/driver/nvidia")
+
+
+COMMON = {
     "meminfo": lambda: read("/proc/meminfo"),
+    "own process": lambda: read("/proc/self/status"),
+    "driver": driver,
+    "Unix sockets": lambda: socket.socket(socket.AF_UNIX).close(),
+}
+MAIN = {
     "vmstat": lambda: read("/proc/vmstat"),
     "pressure": pressure,
-    "own process": lambda: read("/proc/self/status"),
-    "cgroups": lambda: os.listdir("/sys/fs/cgroup"),
+    "another unit's processes": processes,
+    "another unit's memory": events,
     "configuration": lambda: read("/etc/edgeward/edgeward.toml"),
     "socket diagnostics": diagnostics,
     # One page: how many more is LimitMEMLOCK='s, which a container that may raise no limit does not get.
     "locked memory": lambda: call("mlock", ctypes.create_string_buffer(4096), 4096),
-    "pidfd": lambda: os.close(call("syscall", PIDFD_OPEN, os.getpid(), 0)),
+    "pidfd": pidfd,
     "networks": lambda: socket.create_server(("127.0.0.1", 0)).close(),
     "journal": lambda: os.stat("/run/systemd/journal/socket"),
     "state": lambda: write(os.environ["STATE_DIRECTORY"] + "/probe"),
@@ -70,13 +115,23 @@ FORBIDDEN = {
     "tracing": lambda: call("ptrace", 0, 0, 0, 0),
     "mounting": lambda: call("mount", b"none", b"/tmp", b"tmpfs", 0, None),
     "kernel log": lambda: read("/dev/kmsg"),
-    "configuration": lambda: write("/etc/edgeward/probe"),
     "programs": lambda: write("/usr/bin/probe"),
     "home": lambda: os.listdir("/root"),
     "sysctl": lambda: write("/proc/sys/vm/swappiness"),
     "clock": lambda: call("settimeofday", bytes(16), None),
     "root": lambda: os.setuid(0),
+    "configuration": lambda: write("/etc/edgeward/probe"),
 }
+FORBIDDEN_HELPER = {
+    "keys": lambda: os.listdir("/etc/edgeward"),
+    "networks": lambda: socket.socket(socket.AF_INET),
+    "netlink": lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG),
+    "state": lambda: os.listdir("/var/lib/edgeward"),
+}
+unit = sys.argv[2]
+ALLOWED = {**COMMON, **(MAIN if unit == "edgeward" else {})}
+if unit != "edgeward":
+    FORBIDDEN.update(FORBIDDEN_HELPER)
 # ProtectProc= is newer than JetPack 5's systemd.
 if int(sys.argv[1]) < 247:
     del FORBIDDEN["another's process"]

@@ -1,0 +1,3 @@
+//! What edgeward watches beside its requests. I/O only: what follows from it is decided elsewhere.
+
+pub mod helper;
