@@ -228,6 +228,9 @@ pub const BREAKER_CONSECUTIVE: u32 = 3;
 pub const BREAKER_COOLDOWN: Duration = Duration::from_secs(10);
 /// `breaker.cooldown_max`.
 pub const BREAKER_COOLDOWN_MAX: Duration = Duration::from_secs(300);
+/// A target that rests is asked all the same where nobody else is left, once in this: a client that would get an error
+/// loses nothing by it, and a server that is starting is not hammered.
+pub const LAST_RESORT_PAUSE: Duration = Duration::from_secs(1);
 /// `breaker.trials`.
 pub const BREAKER_TRIALS: u32 = 1;
 /// `breaker.recovery`.

@@ -23,6 +23,8 @@ pub struct Breaker {
     rest: Option<Duration>,
     /// Counts up with each opening and closing: who began before says nothing about what came after.
     generation: u32,
+    /// When a request was last let through in its rest, since nobody else was left to ask, and whether it is under way.
+    last_resort: Option<(Instant, bool)>,
     /// What it last opened for.
     cause: Cause,
     seed: u64,
@@ -55,6 +57,8 @@ pub struct Pass {
     generation: u32,
     /// It is a half-open breaker's trial.
     pub trial: bool,
+    /// It is let through in the target's rest, since nobody else was left to ask.
+    pub last_resort: bool,
     /// Its first token came.
     pub spoke: bool,
 }
@@ -89,6 +93,7 @@ impl Breaker {
             broken: 0,
             rest: None,
             generation: 0,
+            last_resort: None,
             cause: Cause::Internal,
             seed,
         }
@@ -101,6 +106,7 @@ impl Breaker {
         if !renewed.window.spans(policy.window) {
             renewed.window = Window::new(policy.window);
         }
+        renewed.last_resort = renewed.last_resort.map(|(at, _)| (at, false));
         if let Phase::HalfOpen { trials } = &mut renewed.phase {
             *trials = 0;
         }
@@ -139,7 +145,29 @@ impl Breaker {
                 Phase::Closed { .. } | Phase::Open { .. } => Phase::HalfOpen { trials: 1 },
             };
         }
-        Ok(Pass { generation: self.generation, trial, spoke: false })
+        Ok(Pass { generation: self.generation, trial, last_resort: false, spoke: false })
+    }
+
+    /// An attempt begins although the target rests: nobody else is left to ask, and one request that fails costs its
+    /// client nothing more. One at a time, and one in [`limits::LAST_RESORT_PAUSE`]; it is a trial if it succeeds, and
+    /// changes nothing if it does not.
+    ///
+    /// # Errors
+    /// Another one is under way or was a moment ago, or a trial is.
+    pub fn begin_last_resort(&mut self, policy: &Policy, now: Instant) -> Result<Pass, Why> {
+        match self.begin(policy, now) {
+            Err(Why::Open(..)) if self.may_last_resort(now) => {}
+            decided => return decided,
+        }
+        self.last_resort = Some((now, true));
+        Ok(Pass { generation: self.generation, trial: false, last_resort: true, spoke: false })
+    }
+
+    /// A `now` before the last one is as good as none.
+    fn may_last_resort(&self, now: Instant) -> bool {
+        self.last_resort.is_none_or(|(at, under_way)| {
+            !under_way && (now < at || now.saturating_duration_since(at) >= limits::LAST_RESORT_PAUSE)
+        })
     }
 
     /// The attempt's first token came: the target is alive, whatever becomes of the stream.
@@ -154,16 +182,17 @@ impl Breaker {
         if pass.generation != self.generation {
             return None;
         }
+        if pass.last_resort {
+            self.last_resort = self.last_resort.map(|(at, _)| (at, false));
+        }
         match (self.phase, verdict) {
             (Phase::HalfOpen { trials }, Verdict::Neutral) if pass.trial => {
                 self.phase = Phase::HalfOpen { trials: trials.saturating_sub(1) };
                 None
             }
-            (Phase::HalfOpen { .. }, Verdict::Well) if pass.trial => {
-                self.phase = Phase::Closed { since: Some(now), recovering: true };
-                self.fresh();
-                self.window.add(0, now);
-                Some(Change::Closed)
+            (Phase::HalfOpen { .. }, Verdict::Well) if pass.trial => self.close(now),
+            (Phase::Open { .. } | Phase::HalfOpen { .. }, Verdict::Well) if pass.last_resort => {
+                self.close(now)
             }
             (Phase::HalfOpen { .. }, Verdict::Failed(cause, weight)) if pass.trial => {
                 Some(self.open(policy, cause, weight, now))
@@ -245,6 +274,13 @@ impl Breaker {
             || (counts.samples >= policy.min_samples.max(1) && counts.rate() >= policy.failure_rate.0.max(1))
     }
 
+    fn close(&mut self, now: Instant) -> Option<Change> {
+        self.phase = Phase::Closed { since: Some(now), recovering: true };
+        self.fresh();
+        self.window.add(0, now);
+        Some(Change::Closed)
+    }
+
     /// Twice as long as the last time; as long, after what is no whole failure: a server that is full or loading
     /// comes back soon.
     fn open(&mut self, policy: &Policy, cause: Cause, weight: u16, now: Instant) -> Change {
@@ -271,6 +307,7 @@ impl Breaker {
 
     fn fresh(&mut self) {
         self.generation = self.generation.wrapping_add(1);
+        self.last_resort = None;
         self.run = 0;
         self.broken = 0;
         self.window.clear();

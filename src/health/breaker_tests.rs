@@ -100,6 +100,24 @@ fn a_trial_decides_and_who_began_before_does_not() {
 }
 
 #[test]
+fn in_its_rest_one_request_at_a_time_is_let_through_where_nobody_else_is_left() {
+    let (policy, now) = (Policy::default(), crate::time::now());
+    let mut breaker = Breaker::new(&policy, 1);
+    let rest = opened(&mut breaker, now);
+    let open = |breaker: &Breaker, at| matches!(breaker.gate(&policy, at), Gate::Shut(Why::Open(..)));
+    assert!(breaker.begin(&policy, now).is_err());
+    let first = breaker.begin_last_resort(&policy, now).expect("nobody else is left");
+    assert!(breaker.begin_last_resort(&policy, now + secs(2)).is_err(), "one at a time");
+    assert_eq!(breaker.end(&policy, first, failed(Cause::Refused), now), None);
+    assert!(open(&breaker, now + rest - secs(1)), "it rests as long as it would have, and no longer");
+    assert_eq!(breaker.gate(&policy, now + rest), Gate::Trial);
+    assert!(breaker.begin_last_resort(&policy, now).is_err(), "nor is it hammered");
+    let again = breaker.begin_last_resort(&policy, now + secs(1)).expect("a second later");
+    assert_eq!(breaker.end(&policy, again, Verdict::Well, now + secs(1)), Some(Change::Closed));
+    assert_eq!(breaker.gate(&policy, now + secs(1)), Gate::Fit);
+}
+
+#[test]
 fn its_share_returns_in_steps_and_two_failures_meanwhile_double_the_rest() {
     let (policy, now) = (Policy::default(), crate::time::now());
     let mut breaker = Breaker::new(&policy, 1);
@@ -228,6 +246,7 @@ fn off_it_never_opens() {
 #[derive(Clone, Debug)]
 enum Step {
     Begin,
+    LastResort,
     End(prop::sample::Index, Verdict),
     Up,
 }
@@ -242,6 +261,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
         8 => Just(Step::Begin),
         8 => (any::<prop::sample::Index>(), verdict).prop_map(|(at, verdict)| Step::End(at, verdict)),
         1 => Just(Step::Up),
+        1 => Just(Step::LastResort),
     ];
     // Mostly small steps of time; now and then a jump anywhere, back too.
     let time = prop_oneof![9 => (0_u64..3000).prop_map(|ms| ms), 1 => 1_000_000_u64..40_000_000];
@@ -276,7 +296,7 @@ proptest! {
                 Step::End(which, verdict) if !passes.is_empty() => {
                     let pass = passes.remove(which.index(passes.len()));
                     let current = pass.generation == breaker.generation;
-                    if current && !pass.trial {
+                    if current && !pass.trial && !pass.last_resort {
                         match verdict {
                             Verdict::Well => { samples += 1; run = 0; }
                             Verdict::Failed(_, weight) => {
@@ -300,17 +320,27 @@ proptest! {
                             (run, samples, weights) = (0, 0, 0);
                         }
                         Some(Change::Closed) => {
-                            prop_assert!(pass.trial && verdict == Verdict::Well);
+                            prop_assert!((pass.trial || pass.last_resort) && verdict == Verdict::Well);
                             (run, samples, weights) = (0, 1, 0);
                         }
                         other => prop_assert!(other.is_none()),
                     }
                 }
                 Step::End(..) => {}
+                Step::LastResort => {
+                    let before = breaker.state(&policy, now);
+                    if let Ok(pass) = breaker.begin_last_resort(&policy, now) {
+                        prop_assert!(!pass.last_resort || before == "open");
+                        passes.push(pass);
+                    }
+                }
                 Step::Up => breaker.end_rest(),
             }
             let under_way = passes.iter().filter(|p| p.trial && p.generation == breaker.generation).count();
             prop_assert!(under_way <= trials as usize);
+            let resorts =
+                passes.iter().filter(|p| p.last_resort && p.generation == breaker.generation).count();
+            prop_assert!(resorts <= 1, "one at a time");
             prop_assert!(breaker.share(&policy, now) >= 1);
         }
         // All that is under way ends, the target is healthy, time goes on: it closes.

@@ -59,6 +59,13 @@ pub enum Why {
 }
 
 impl Why {
+    /// Whether such a target is asked rather than nobody, one request at a time: it failed a moment ago, and a client
+    /// that would get an error anyhow loses nothing by it.
+    #[must_use]
+    pub const fn is_rest(self) -> bool {
+        matches!(self, Why::Open(..))
+    }
+
     /// Whether such a target is asked rather than nobody: it answers, only badly.
     #[must_use]
     pub const fn yields(self) -> bool {

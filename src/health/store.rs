@@ -211,12 +211,19 @@ impl Store {
 
     /// An attempt at `target`, asked for `model`, begins.
     ///
-    /// A target whose [`Why::yields`] is let through: the plan asks it rather than nobody.
+    /// A target whose [`Why::yields`] is let through: the plan asks it rather than nobody. So is one request at a
+    /// time at one that rests, if it is the `last_resort`.
     ///
     /// # Errors
     /// It must not: since the plan was made, its breaker has opened or its trials are under way, it said 429, or
     /// the box is out of memory.
-    pub fn begin(&mut self, target: usize, model: &str, now: Instant) -> Result<Ticket, Why> {
+    pub fn begin(
+        &mut self,
+        target: usize,
+        model: &str,
+        last_resort: bool,
+        now: Instant,
+    ) -> Result<Ticket, Why> {
         let mut ticket = Ticket {
             target,
             model: model.to_owned(),
@@ -231,7 +238,12 @@ impl Store {
         }
         let seed = mixed(self.seed, target as u64);
         if let Some(known) = entry.models.entry(&self.health, model, seed, now) {
-            let pass = known.breaker.begin(&self.health.breaker, now)?;
+            let breaker = &mut known.breaker;
+            let pass = if last_resort {
+                breaker.begin_last_resort(&self.health.breaker, now)?
+            } else {
+                breaker.begin(&self.health.breaker, now)?
+            };
             ticket.trickle = known.latency.begin(&self.health.latency, now);
             ticket.trial = pass.trial || ticket.trickle;
             ticket.pass = Some(pass);

@@ -9,7 +9,7 @@ fn store<const N: usize>(absent: [bool; N]) -> Store {
 }
 
 fn commit(store: &mut Store, target: usize, model: &str, now: Instant) {
-    let ticket = store.begin(target, model, now).expect("it is asked");
+    let ticket = store.begin(target, model, false, now).expect("it is asked");
     store.answered(&ticket, 10, None, now);
     assert_eq!(store.end(ticket, Ended::Well, now), []);
 }
@@ -23,7 +23,7 @@ fn failed(
     retry_after: Option<Duration>,
     now: Instant,
 ) -> bool {
-    let ticket = store.begin(target, model, now).expect("it is asked");
+    let ticket = store.begin(target, model, false, now).expect("it is asked");
     let news = store.end(ticket, Ended::Failed(cause, retry_after), now);
     news.iter().any(|news| news.what == Change::Misconfigured(cause))
 }
@@ -119,7 +119,7 @@ fn standing(store: &Store, target: usize, model: &str, now: Instant) -> Standing
 
 /// An attempt that ends well, its first token after `millis`.
 fn served(store: &mut Store, target: usize, model: &str, millis: u64, now: Instant) -> Vec<News> {
-    let ticket = store.begin(target, model, now).expect("it is asked");
+    let ticket = store.begin(target, model, false, now).expect("it is asked");
     store.answered(&ticket, 10, Some(Duration::from_millis(millis)), now);
     store.end(ticket, Ended::Well, now)
 }
@@ -140,7 +140,7 @@ fn a_minute_of_503_costs_five_requests_and_ends_within_a_rest() {
         let fit = !matches!(standing(&store, 0, "m", now), Standing::Out(_));
         if fit && down {
             asked += 1;
-            let ticket = store.begin(0, "m", now).expect("the plan said so");
+            let ticket = store.begin(0, "m", false, now).expect("the plan said so");
             news.extend(store.end(ticket, Ended::Failed(Cause::Http5xx, None), now));
         } else if fit {
             back.get_or_insert(half / 2 - 60);
@@ -165,7 +165,7 @@ fn a_breaker_is_one_models_own() {
         failed(&mut store, 0, "m", Cause::Oom, None, now);
     }
     assert!(matches!(standing(&store, 0, "m", now), Standing::Out(Why::Open(_, Cause::Oom))));
-    assert!(matches!(store.begin(0, "m", now), Err(Why::Open(..))));
+    assert!(matches!(store.begin(0, "m", false, now), Err(Why::Open(..))));
     assert_eq!(standing(&store, 0, "small", now), Standing::Fit);
     assert_eq!(store.target(0).in_flight, 0, "who may not begin is not under way");
 }
@@ -178,7 +178,11 @@ fn a_429_never_counts() {
         let now = start + secs(6 * n);
         failed(&mut store, 0, "m", Cause::RateLimited, Some(secs(5)), now);
         assert_eq!(standing(&store, 0, "m", now), Standing::Out(Why::CoolingDown(secs(5))));
-        assert_eq!(store.begin(0, "m", now), Err(Why::CoolingDown(secs(5))), "said between plan and attempt");
+        assert_eq!(
+            store.begin(0, "m", false, now),
+            Err(Why::CoolingDown(secs(5))),
+            "said between plan and attempt"
+        );
         assert_eq!(store.tick(now), []);
         let after = store.summary(0, "m", 10, now + secs(5));
         assert_eq!((after.standing, after.share), (Standing::Fit, 1000));
@@ -192,10 +196,10 @@ fn the_worst_reason_is_told_first() {
     let mut store = store([true]);
     store.set_pressure(0, Pressure::Red);
     assert_eq!(standing(&store, 0, "m", now), Standing::Out(Why::Absent));
-    assert_eq!(store.begin(0, "m", now), Err(Why::Absent));
+    assert_eq!(store.begin(0, "m", false, now), Err(Why::Absent));
     store.set_absent(0, false);
     assert_eq!(standing(&store, 0, "m", now), Standing::Out(Why::PressureRed));
-    assert_eq!(store.begin(0, "m", now), Err(Why::PressureRed));
+    assert_eq!(store.begin(0, "m", false, now), Err(Why::PressureRed));
     store.set_pressure(0, Pressure::Amber);
     assert_eq!((standing(&store, 0, "m", now), store.pressure(0)), (Standing::Fit, Pressure::Amber));
     failed(&mut store, 0, "m", Cause::ModelMissing, None, now);
@@ -211,7 +215,7 @@ fn the_worst_reason_is_told_first() {
     }
     assert!(matches!(standing(&store, 0, "m", now), Standing::Out(Why::Open(..))));
     assert_eq!(store.summary(7, "m", 10, now).standing, Standing::Fit, "an unknown index");
-    assert!(store.begin(7, "m", now).is_ok());
+    assert!(store.begin(7, "m", false, now).is_ok());
 }
 
 #[test]
@@ -228,10 +232,10 @@ fn probes_mark_down_fast_help_up_and_close_no_breaker() {
     assert_eq!(changes(&store.probed(0, Err(Cause::Refused), now)), [Change::ProbeDown(Cause::Refused)]);
     assert_eq!(store.probe_down(0), Some(Cause::Refused));
     assert_eq!(standing(&store, 0, "other", now), Standing::Out(Why::ProbeDown(Cause::Refused)));
-    assert!(store.begin(0, "other", now).is_ok(), "rather than nobody");
+    assert!(store.begin(0, "other", false, now).is_ok(), "rather than nobody");
     assert_eq!(changes(&store.probed(0, Ok(()), now)), [Change::ProbeUp]);
     assert_eq!(standing(&store, 0, "m", now), Standing::Trial(Why::HalfOpen), "at once, and only half open");
-    let trial = store.begin(0, "m", now).unwrap();
+    let trial = store.begin(0, "m", false, now).unwrap();
     assert!(trial.trial);
     assert_eq!(standing(&store, 0, "m", now), Standing::Out(Why::HalfOpen));
     assert_eq!(changes(&store.end(trial, Ended::Well, now)), [Change::Closed]);
@@ -283,10 +287,10 @@ fn a_slow_target_is_out_tried_by_a_trickle_and_back() {
     );
     now += secs(10);
     assert!(matches!(standing(&store, 0, "m", now), Standing::Trial(Why::SlowFirstToken(_))));
-    let trial = store.begin(0, "m", now).unwrap();
+    let trial = store.begin(0, "m", false, now).unwrap();
     assert!(trial.trial);
     assert!(matches!(standing(&store, 0, "m", now + secs(60)), Standing::Out(Why::SlowFirstToken(_))));
-    let anyway = store.begin(0, "m", now).expect("rather than nobody");
+    let anyway = store.begin(0, "m", false, now).expect("rather than nobody");
     assert!(!anyway.trial);
     store.answered(&anyway, 10, Some(secs(2)), now);
     store.end(anyway, Ended::Neutral, now);
@@ -313,7 +317,7 @@ fn failures_now_and_then_cost_a_share() {
     for n in 0..120_u64 {
         let now = start + secs(n);
         if n % 8 == 3 {
-            let ticket = store.begin(0, "m", now).unwrap();
+            let ticket = store.begin(0, "m", false, now).unwrap();
             news.extend(store.end(ticket, Ended::Failed(Cause::Truncated, None), now));
         } else {
             news.extend(served(&mut store, 0, "m", 200, now));
@@ -332,7 +336,7 @@ fn clients_cannot_fill_memory_with_models_and_what_is_unwell_stays() {
     for _ in 0..3 {
         failed(&mut store, 0, "bad", Cause::Refused, None, start);
     }
-    let running = store.begin(0, "running", start).unwrap();
+    let running = store.begin(0, "running", false, start).unwrap();
     for n in 0..200 {
         served(&mut store, 0, &n.to_string(), 100, start + secs(1));
     }
@@ -344,7 +348,7 @@ fn clients_cannot_fill_memory_with_models_and_what_is_unwell_stays() {
     );
     // No room: nothing is remembered, everything is counted.
     let tickets: Vec<_> =
-        (0..40).map(|n| store.begin(0, &format!("x{n}"), start + secs(2)).unwrap()).collect();
+        (0..40).map(|n| store.begin(0, &format!("x{n}"), false, start + secs(2)).unwrap()).collect();
     assert_eq!(store.target(0).in_flight, 41);
     assert_eq!(store.view(0, start).len(), limits::HEALTH_MODELS_MAX);
     for ticket in tickets {
@@ -369,7 +373,7 @@ fn a_changed_configuration_keeps_the_health_of_those_that_stay() {
     }
     let rest = store.summary(1, "m", 10, now).standing;
     let Standing::Out(Why::Open(left, _)) = rest else { panic!("{rest:?}") };
-    let trial = store.begin(1, "m", now + left).unwrap();
+    let trial = store.begin(1, "m", false, now + left).unwrap();
     let mut renewed = store.renewed(&Health::default(), [(Some(1), false), (None, true)]);
     assert_eq!(
         standing(&renewed, 0, "m", now),
@@ -378,7 +382,7 @@ fn a_changed_configuration_keeps_the_health_of_those_that_stay() {
     );
     assert_eq!(renewed.target(0).in_flight, 0);
     assert_eq!(standing(&renewed, 1, "m", now), Standing::Out(Why::Absent));
-    assert!(renewed.begin(0, "m", now + left).is_ok_and(|ticket| ticket.trial));
+    assert!(renewed.begin(0, "m", false, now + left).is_ok_and(|ticket| ticket.trial));
     assert_eq!(changes(&store.end(trial, Ended::Well, now + left)), [Change::Closed]);
 }
 
@@ -435,7 +439,7 @@ proptest! {
                 Step::Begin(target, model) => {
                     let model = format!("m{model}");
                     let said = standing(&store, target, &model, now);
-                    match store.begin(target, &model, now) {
+                    match store.begin(target, &model, false, now) {
                         Ok(ticket) => {
                             prop_assert!(!matches!(said, Standing::Out(why) if !why.yields()), "{said:?}");
                             prop_assert!(ticket.trial || !matches!(said, Standing::Trial(_)), "{said:?}");

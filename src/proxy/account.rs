@@ -107,11 +107,11 @@ impl Account {
         self.place = Some(place);
     }
 
-    /// An attempt at `target` begins.
+    /// An attempt at `target` begins. `last_resort`: it may rest, nobody else is left to ask.
     ///
     /// # Errors
     /// It does not: the target must be left alone at present. The attempt has failed by that, at nobody's cost.
-    pub fn attempt_begins(&mut self, target: usize) -> Result<(), Failure> {
+    pub fn attempt_begins(&mut self, target: usize, last_resort: bool) -> Result<(), Failure> {
         let waited_for = self.place.take_if(|_| self.ticket.is_none());
         self.attempt_over(Ended::Neutral);
         let at = now();
@@ -122,7 +122,7 @@ impl Account {
         if place.is_none() && !self.placeless {
             return Err(Failure::with(Cause::Suspended, &Passed::Full.in_words()));
         }
-        let begun = gateway.store.borrow_mut().begin(target, &self.model, at);
+        let begun = gateway.store.borrow_mut().begin(target, &self.model, last_resort, at);
         self.ticket = Some(begun.map_err(|why| Failure::with(Cause::Suspended, &why.in_words()))?);
         self.place = place;
         let price = gateway.config.targets.get(target).and_then(|target| target.price);

@@ -33,6 +33,7 @@ fn candidate(target: usize) -> Candidate {
         place: Place::Local,
         hedge: false,
         reluctant: false,
+        last_resort: false,
     }
 }
 

@@ -55,7 +55,7 @@ async fn answer(job: &Job, plan: &Plan, account: &mut Account) {
     let mut missing = None;
     // Who is busy has time for these.
     for candidate in plan.candidates.iter().chain(&plan.full) {
-        let tried = match account.attempt_begins(candidate.target) {
+        let tried = match account.attempt_begins(candidate.target, candidate.last_resort) {
             Ok(()) => attempt(job, candidate).await,
             Err(failure) => Err(failure),
         };
@@ -84,7 +84,7 @@ async fn answer(job: &Job, plan: &Plan, account: &mut Account) {
     };
     account.status(problem.status);
     account.end(outcome, None);
-    let pause = refusal::retry_after(&job.gateway, plan, account.failures());
+    let pause = refusal::retry_after(&job.gateway, plan, &job.call.model, account.failures());
     refuse(job, &problem, pause);
 }
 

@@ -9,6 +9,7 @@ use super::gateway::Gateway;
 use crate::cause::{Cause, Failure};
 use crate::dialect::reply::Problem;
 use crate::dialect::request::Call;
+use crate::health::Standing;
 use crate::limits;
 use crate::route::budget::Exhausted;
 use crate::route::{Passed, Plan};
@@ -84,16 +85,24 @@ pub fn no_candidate(gateway: &Gateway, plan: &Plan, call: &Call) -> Problem {
     Problem::new(status, code, message)
 }
 
-/// When to try again, where rate limits alone are in the way: as soon as the first of them ends.
+/// When to try again, where rate limits and rests alone are in the way: as soon as the first of them ends.
 #[must_use]
-pub fn retry_after(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)]) -> Option<Duration> {
-    if failures.iter().any(|(_, failure)| failure.cause != Cause::RateLimited) {
+pub fn retry_after(
+    gateway: &Gateway,
+    plan: &Plan,
+    model: &str,
+    failures: &[(usize, Failure)],
+) -> Option<Duration> {
+    if failures.iter().any(|(_, failure)| !matches!(failure.cause, Cause::RateLimited | Cause::Suspended)) {
         return None;
     }
     let at = now();
     let store = gateway.store.borrow();
-    let met = failures.iter().filter_map(|(target, _)| store.get(*target)?.cooldown_until);
-    met.map(|until| until.saturating_duration_since(at)).chain(plan.retry_after()).min()
+    let met = failures.iter().filter_map(|(target, _)| match store.summary(*target, model, 0, at).standing {
+        Standing::Out(why) => why.left(),
+        _ => None,
+    });
+    met.chain(plan.retry_after()).min()
 }
 
 /// The client's key has used up a budget.

@@ -49,6 +49,8 @@ pub struct Candidate {
     pub hedge: bool,
     /// It is asked rather than nobody: it answers only badly, or will most likely refuse.
     pub reluctant: bool,
+    /// It rests: it is asked only since nobody else is left.
+    pub last_resort: bool,
 }
 
 /// What routing knows of a request.

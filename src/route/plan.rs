@@ -14,8 +14,8 @@ use crate::limits::{CANDIDATES_MAX, PROMPT_ESTIMATE_FACTOR};
 /// Plans one request.
 ///
 /// Groups come in the route's order, else the router's; inside a group the own region first, and then by weights. A
-/// conversation's later turns stay where its earlier ones were. Who answers only badly is asked after those, and who
-/// is misconfigured, or waits for this box's clock, after all others.
+/// conversation's later turns stay where its earlier ones were. Who answers only badly is asked after those, then who
+/// is misconfigured or waits for this box's clock, and last, rather than nobody, who rests after failures.
 #[must_use]
 pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, now: Instant) -> Plan {
     let chosen = config.routes.iter().position(|route| rules::applies(route, ask));
@@ -109,6 +109,8 @@ enum Rank {
     Reluctant,
     /// After all others: it most likely refuses.
     Last,
+    /// Rather than an error: it rests.
+    Resort,
 }
 
 impl Seat {
@@ -168,6 +170,7 @@ impl Judge<'_> {
             Standing::Fit | Standing::Trial(_) => Rank::Fit,
             Standing::Out(why) if why.yields() => Rank::Reluctant,
             Standing::Last(_) => Rank::Last,
+            Standing::Out(why) if why.is_rest() => Rank::Resort,
             Standing::Out(why) => return Err(Passed::Health(why)),
         };
         if let Some(why) = (self.ask.barred)(index) {
@@ -274,11 +277,12 @@ impl Terms<'_> {
         for seat in seats.into_iter().take(CANDIDATES_MAX) {
             let Some(target) = self.config.targets.get(seat.target()) else { continue };
             let fit = seat.rank == Rank::Fit;
+            let resort = seat.rank == Rank::Resort;
             if let Some(before) = candidates.last_mut() {
                 // Who answers badly would be no help in time.
                 before.hedge = hedge && fit;
             }
-            candidates.push(self.candidate(target, seat.target(), fit));
+            candidates.push(Candidate { last_resort: resort, ..self.candidate(target, seat.target(), fit) });
         }
         candidates
     }
@@ -302,6 +306,7 @@ impl Terms<'_> {
             max_retries: target.max_retries,
             hedge: false,
             reluctant: !fit,
+            last_resort: false,
         }
     }
 }

@@ -28,7 +28,7 @@ impl Driver {
         self.next_attempt(candidate);
         let target = self.target();
         // A stale connection's successor is the same attempt.
-        if !fresh && let Err(failure) = self.account.attempt_begins(target) {
+        if !fresh && let Err(failure) = self.account.attempt_begins(target, self.is_last_resort()) {
             return self.failed(failure);
         }
         let gateway = Rc::clone(&self.job.gateway);

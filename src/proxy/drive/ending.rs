@@ -121,7 +121,8 @@ impl Driver {
     }
 
     pub(super) fn own_problem(&mut self, problem: &reply::Problem) {
-        let pause = refusal::retry_after(&self.job.gateway, &self.plan, self.account.failures());
+        let (gateway, model) = (&self.job.gateway, &self.job.call.model);
+        let pause = refusal::retry_after(gateway, &self.plan, model, self.account.failures());
         self.own_problem_after(problem, pause);
     }
 

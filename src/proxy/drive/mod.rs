@@ -266,6 +266,11 @@ impl Driver {
         }
     }
 
+    /// Nobody else is left to ask.
+    fn is_last_resort(&self) -> bool {
+        self.plan.candidates.get(self.attempt.candidate).is_some_and(|candidate| candidate.last_resort)
+    }
+
     fn target(&self) -> usize {
         self.plan.candidates.get(self.attempt.candidate).map_or(0, |candidate| candidate.target)
     }

@@ -55,7 +55,7 @@ impl Table {
 
     /// An attempt fails, if it lets itself be asked.
     fn fails(&mut self, target: usize, cause: Cause, retry_after: Option<Duration>) {
-        if let Ok(ticket) = self.store.begin(target, "m", self.now) {
+        if let Ok(ticket) = self.store.begin(target, "m", false, self.now) {
             self.store.end(ticket, Ended::Failed(cause, retry_after), self.now);
         }
     }
@@ -162,7 +162,7 @@ fn who_cannot_what_is_asked_for_is_passed_over_and_says_so() {
 fn who_is_full_is_passed_over_and_waited_for_when_nobody_fit_is_left() {
     let mut table = Table::new(&weighted(&[("a", 9, ""), ("b", 1, "")]));
     table.config.targets[0].max_concurrent = Some(2);
-    let tickets: Vec<_> = (0..2).map(|_| table.store.begin(0, "m", table.now).unwrap()).collect();
+    let tickets: Vec<_> = (0..2).map(|_| table.store.begin(0, "m", false, table.now).unwrap()).collect();
     let plan = table.plan(&Ask::bare(&chat("m")));
     assert_eq!(
         (names(&table.config, &plan), why(&table.config, &plan, "a")),
@@ -442,7 +442,7 @@ proptest! {
                 0 => table.fails(target, Cause::RateLimited, Some(secs(30))),
                 1 => table.fails(target, Cause::Unauthorized, None),
                 2 => table.fails(target, Cause::Http5xx, None),
-                3 => drop(table.store.begin(0, "m", now)),
+                3 => drop(table.store.begin(0, "m", false, now)),
                 4 => { table.store.probed(target, Err(Cause::Refused), now); }
                 _ => { table.store.probed(target, Ok(()), now); }
             }

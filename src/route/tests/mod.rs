@@ -27,12 +27,12 @@ fn fail(
     retry_after: Option<Duration>,
     now: Instant,
 ) {
-    let ticket = store.begin(target, model, now).expect("it is asked");
+    let ticket = store.begin(target, model, false, now).expect("it is asked");
     store.end(ticket, Ended::Failed(cause, retry_after), now);
 }
 
 fn commit(store: &mut Store, target: usize, model: &str, now: Instant) {
-    let ticket = store.begin(target, model, now).expect("it is asked");
+    let ticket = store.begin(target, model, false, now).expect("it is asked");
     store.answered(&ticket, 10, None, now);
     store.end(ticket, Ended::Well, now);
 }

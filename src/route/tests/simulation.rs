@@ -213,7 +213,8 @@ impl World {
         let request = &mut self.requests[id];
         while let Some(candidate) = request.plan.candidates.get(request.next) {
             let target = candidate.target;
-            let Ok(ticket) = self.store.begin(target, &request.call.model, now) else {
+            let last_resort = candidate.last_resort;
+            let Ok(ticket) = self.store.begin(target, &request.call.model, last_resort, now) else {
                 request.next += 1;
                 continue;
             };

@@ -52,6 +52,7 @@ fn candidate(kind: u8, size: u8) -> Candidate {
         place: Place::Local,
         hedge: false,
         reluctant: false,
+        last_resort: false,
     }
 }
 
