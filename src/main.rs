@@ -18,7 +18,8 @@ fn main() -> ExitCode {
 
 fn dispatch(command: &Command) -> io::Result<u8> {
     let env = |name: &str| std::env::var(name).ok();
-    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    // stderr is not held: another thread may log, or panic, while this one serves.
+    let (mut out, mut err) = (io::stdout().lock(), io::stderr());
     match command {
         Command::Check { config } => cli::check(config.as_deref(), &env, &mut out, &mut err),
         Command::Help(command) => out.write_all(cli::help(*command).as_bytes()).map(|()| cli::EXIT_GOOD),

@@ -15,8 +15,6 @@ use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
 use socket2::{Domain, SockAddr, Socket, Type};
-use tokio::sync::oneshot;
-use tokio::task::spawn_local;
 use tracing::debug;
 
 use crate::limits;
@@ -77,35 +75,31 @@ fn taken(started: &Started) -> Option<Child> {
 }
 
 /// Asks the helper for its version and logs it, or why there is none. Says nothing on a box without an NVIDIA driver.
-/// To be called in the event loop.
 pub fn greet(place: Place) -> Greeting {
     let started = Started::default();
     if !place.wanted {
         debug!("No NVIDIA driver here: the NVML helper is not asked");
         return Greeting(started);
     }
-    let (tell, told) = oneshot::channel();
     let shared = Arc::clone(&started);
     let asking = move || {
-        let _nobody_waits = tell.send(ask(&place, &shared));
+        tell(ask(&place, &shared));
         // Its exit status is taken, so that no zombie stays.
         if let Some(mut child) = taken(&shared) {
             let _status = child.wait();
         }
     };
-    let thread = thread::Builder::new().name("helper".to_owned()).spawn(asking);
-    // Logged here: only the event loop's thread writes lines.
-    spawn_local(async move {
-        let answer = match thread {
-            Ok(_) => told.await.unwrap_or(Err(Trouble::Ended)),
-            Err(error) => Err(Trouble::Reading(error)),
-        };
-        match answer {
-            Ok(version) => events::helper_ready(&version),
-            Err(trouble) => events::helper_unavailable(&trouble.to_string(), trouble.remedy()),
-        }
-    });
+    if let Err(error) = thread::Builder::new().name("helper".to_owned()).spawn(asking) {
+        tell(Err(Trouble::Reading(error)));
+    }
     Greeting(started)
+}
+
+fn tell(answer: Result<String, Trouble>) {
+    match answer {
+        Ok(version) => events::helper_ready(&version),
+        Err(trouble) => events::helper_unavailable(&trouble.to_string(), trouble.remedy()),
+    }
 }
 
 fn ask(place: &Place, started: &Started) -> Result<String, Trouble> {
