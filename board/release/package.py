@@ -10,6 +10,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from .compile import HELPER_GLIBC
+
 # Where systemd's files go, by their name in systemd/. What is not there yet is left out.
 PLACES = {
     "edgeward.service": "usr/lib/systemd/system/edgeward.service",
@@ -33,13 +35,13 @@ DESCRIPTION = """one endpoint before the local model server
 class Release:
     """One board's release: the files as they are installed, and what surrounds them."""
 
-    def __init__(self, root, board, programs, bill, epoch, revision):
+    def __init__(self, root, board, programs, bills, epoch, revision):
         self.root = root
         self.board = board
         self.epoch = epoch
         self.revision = revision
-        self.version = bill["metadata"]["component"]["version"]
-        self.sbom = text_of(bill)
+        self.version = bills["edgeward"]["metadata"]["component"]["version"]
+        self.bills = {program: text_of(bill) for program, bill in bills.items()}
         places = dict(PLACES)
         if "edgeward-nvml" not in programs:
             places = {name: place for name, place in places.items() if "nvml" not in name}
@@ -53,16 +55,19 @@ class Release:
         doc = "usr/share/doc/edgeward"
         self.files[f"{doc}/copyright"] = ((root / "LICENSE").read_bytes(), 0o644)
         self.files[f"{doc}/board.toml"] = ((root / "board" / f"{board['name']}.toml").read_bytes(), 0o644)
-        self.files[f"{doc}/sbom.cdx.json"] = (self.sbom, 0o644)
+        for program, bill in self.bills.items():
+            self.files[f"{doc}/{program}.cdx.json"] = (bill, 0o644)
 
     @property
     def name(self):
         return f"edgeward-{self.version}-{self.board['name']}-{self.board['build']['deb']}"
 
-    def bill(self, out):
-        """Writes the bill of materials; gives its name."""
-        (out / f"{self.name}.cdx.json").write_bytes(self.sbom)
-        return f"{self.name}.cdx.json"
+    def write_bills(self, out):
+        """Writes the programs' bills of materials; gives their names."""
+        names = {self.name.replace("edgeward", program, 1) + ".cdx.json": bill for program, bill in self.bills.items()}
+        for name, bill in names.items():
+            (out / name).write_bytes(bill)
+        return list(names)
 
     def tarball(self, out):
         """Writes the tarball: `install` and, under root/, what it installs. Gives its name."""
@@ -122,7 +127,7 @@ class Release:
         # The main program is static; the units need what the oldest system of the board has.
         depends = [f"systemd (>= {build['systemd']})", "passwd"]
         if "helper" in build:
-            depends.append("libc6 (>= 2.28)")
+            depends.append(f"libc6 (>= {HELPER_GLIBC})")
         control = (
             f"Package: edgeward\nVersion: {self.version}-{self.revision}\nArchitecture: {architecture}\n"
             f"Maintainer: edgeward <edgeward@localhost>\nInstalled-Size: {size}\nDepends: {', '.join(depends)}\n"
