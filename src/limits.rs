@@ -200,6 +200,8 @@ pub const LOG_VALUE_BYTES: usize = 2048;
 pub const LOG_WAIT: Duration = Duration::from_millis(5);
 /// A stopping service's successor waits this long for the listeners before it does without.
 pub const HANDOVER: Duration = Duration::from_secs(3);
+/// A connection that was accepted just before the end may take this long to send its first request, which is served.
+pub const FIRST_BYTES: Duration = Duration::from_secs(2);
 /// A drain that is still not over this long after its limits is stuck, and ended by force.
 pub const DRAIN_STUCK: Duration = Duration::from_secs(15);
 /// Sockets that systemd may pass.

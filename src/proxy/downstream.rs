@@ -29,6 +29,7 @@ pub struct Requests {
     bad_head: Cell<Option<Violation>>,
     stalled: Cell<bool>,
     fields: Cell<u32>,
+    begun: Cell<bool>,
     reader: RefCell<Option<Waker>>,
 }
 
@@ -49,6 +50,12 @@ impl Requests {
     #[must_use]
     pub fn fields(&self) -> u32 {
         self.fields.get()
+    }
+
+    /// Whether the client has sent anything yet.
+    #[must_use]
+    pub fn begun(&self) -> bool {
+        self.begun.get()
     }
 
     /// Whether a request is whole and not answered yet; the reader is woken when it is.
@@ -157,6 +164,7 @@ impl<S: AsyncRead + Unpin> Downstream<S> {
     /// Follows what was read into `buf` from `start` on; keeps back what is not this request's.
     fn follow(&mut self, buf: &mut ReadBuf<'_>, start: usize) -> io::Result<()> {
         let read = buf.filled().get(start..).unwrap_or_default();
+        self.requests.begun.set(true);
         let (taken, place) = self.scanner.push(read);
         if let Some(rest) = read.get(taken..).filter(|rest| !rest.is_empty()) {
             self.ahead.splice(..0, rest.iter().copied());

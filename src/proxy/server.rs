@@ -15,6 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Sleep;
 
 use super::account::Account;
 use super::auth::{self, Client};
@@ -28,6 +29,7 @@ use super::{body, cors, head, models, operator, pass, refusal, strict};
 use crate::cause::Cause;
 use crate::dialect::reply::Problem;
 use crate::dialect::{Dialect, request};
+use crate::limits;
 use crate::observe::{Limit, Outcome, events};
 use crate::route;
 use crate::time::now;
@@ -93,17 +95,28 @@ pub async fn serve(
     });
     let mut serving = pin!(builder.serve_connection(TokioIo::new(io), service));
     let mut closing = pin!(async move { closing.wait_for(|closing| *closing).await.is_ok() });
-    let mut told = false;
+    // Once the connection is to end: how long its first request may be on its way.
+    let (mut told, mut end) = (false, None::<Pin<Box<Sleep>>>);
     // An error here is the client's: bad HTTP, a closed socket, a timeout. hyper has answered what can be.
     let ended = poll_fn(|cx| {
         if stop.poll(cx).is_some() {
             return Poll::Ready(Ok(()));
         }
-        if !told && closing.as_mut().poll(cx).is_ready() {
-            told = true;
-            serving.as_mut().graceful_shutdown();
+        loop {
+            if end.is_none() && closing.as_mut().poll(cx).is_ready() {
+                end = Some(Box::pin(tokio::time::sleep(limits::FIRST_BYTES)));
+            }
+            // hyper drops a connection that has not said anything yet, and with it the request on its way.
+            let due = |end: &mut Pin<Box<Sleep>>| requests.begun() || end.as_mut().poll(cx).is_ready();
+            if !told && end.as_mut().is_some_and(due) {
+                told = true;
+                serving.as_mut().graceful_shutdown();
+            }
+            let polled = serving.as_mut().poll(cx);
+            if polled.is_ready() || told || end.is_none() || !requests.begun() {
+                return polled;
+            }
         }
-        serving.as_mut().poll(cx)
     })
     .await;
     let hit = match ended {
@@ -264,9 +277,6 @@ async fn read(
     dialect: Dialect,
 ) -> Result<Job, Problem> {
     let gateway = &connection.gateway;
-    if gateway.process.draining.get() {
-        return Err(refusal::stopped());
-    }
     let (parts, incoming) = request.into_parts();
     let has_body = matches!(parts.method, Method::POST | Method::DELETE);
     if has_body {

@@ -226,6 +226,24 @@ fn sigterm_lets_streams_finish_in_the_time_that_they_have() {
 }
 
 #[test]
+fn a_connection_that_was_accepted_before_the_end_is_served_its_request() {
+    run(LIMIT, async {
+        let server = SimServer::start(healthy("a")).await.unwrap();
+        let program = Program::start(&target("a", "openai", &server, "")).await;
+        let mut fresh = Wire::connect(program.addr).await;
+        program.until_metric("edgeward_connections", 2.0).await;
+        program.terminate();
+        // From here on it is stopping.
+        while tokio::net::TcpStream::connect(program.addr).await.is_ok() {}
+        fresh.write(request("POST", CHAT, &[], &chat(true))).await;
+        let answer = fresh.answer().await;
+        assert_eq!((answer.status, answer.clean), (200, true), "{}", answer.text());
+        assert_eq!(answer.header("connection"), Some("close"));
+        assert_eq!(program.exit_code().await, Some(0));
+    });
+}
+
+#[test]
 fn what_outlives_the_drain_ends_honestly() {
     run(LIMIT, async {
         for (phase, script) in phases() {

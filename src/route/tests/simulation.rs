@@ -42,8 +42,6 @@ pub(super) struct Saw {
     pub(super) by: Option<usize>,
     /// When its first token came, since it came itself.
     pub(super) first_token: u64,
-    /// When it was refused without an attempt: the Retry-After.
-    pub(super) again: Option<Duration>,
 }
 
 struct Request {
@@ -200,8 +198,7 @@ impl World {
         call.prompt_tokens = 200;
         let now = self.now();
         let plan = plan(&self.config, &self.store, &mut self.state, &Ask::bare(&call), now);
-        let again = plan.candidates.is_empty().then(|| plan.retry_after()).flatten();
-        let saw = Saw { at: self.at, tried: Vec::new(), by: None, first_token: 0, again };
+        let saw = Saw { at: self.at, tried: Vec::new(), by: None, first_token: 0 };
         self.requests.push(Request { call, plan, next: 0, retries: 0, ticket: None, saw });
         self.attempt(self.requests.len() - 1);
     }
