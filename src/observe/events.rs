@@ -141,7 +141,9 @@ pub fn attempt_failed(request: &str, target: &str, failure: &Failure, took: Dura
             )
         };
     }
-    if failure.cause.fault() == crate::cause::Fault::Downstream || failure.cause == Cause::Suspended {
+    if failure.cause.fault() == crate::cause::Fault::Downstream
+        || matches!(failure.cause, Cause::Suspended | Cause::Hedged)
+    {
         tell!(info);
     } else {
         tell!(warn);
