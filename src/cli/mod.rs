@@ -8,10 +8,13 @@ use lexopt::{Arg, Parser, ValueExt};
 
 use crate::config::value::nearest;
 
+mod changes;
 mod check;
 #[cfg(feature = "sim")]
 mod demo;
 mod footing;
+mod listeners;
+mod reload;
 mod run;
 mod serving;
 mod status;

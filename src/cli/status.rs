@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
 use crate::config::{self, Config, Env};
-use crate::proxy::operator::Status;
+use crate::proxy::operator::{RolloutStatus, SideStatus, Status};
 
 /// How long a running one may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -103,6 +103,12 @@ fn get(mut socket: impl Read + Write) -> io::Result<Status> {
         .map_err(|_| bad("the answer is not an edgeward's"))
 }
 
+fn side(side: &SideStatus) -> String {
+    let SideStatus { requests, rescued, failed, first_token_p95_ms } = side;
+    let p95 = first_token_p95_ms.map(|p95| format!(", first token within {p95} ms")).unwrap_or_default();
+    format!("{requests} requests, {rescued} rescued, {failed} failed{p95}")
+}
+
 fn show(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
@@ -115,6 +121,16 @@ fn show(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     )?;
     if status.clock_wrong {
         writeln!(out, "  ! this box's clock is wrong: it shows a time before this program was built")?;
+    }
+    if let Some(rollout) = &status.rollout {
+        let RolloutStatus { share_permille, since_secs, hold_secs, min_samples, old, new } = rollout;
+        let share = f64::from(*share_permille) / 10.0;
+        writeln!(
+            out,
+            "  ~ a new routing takes {share}% of the requests, for {since_secs} s of {hold_secs} s"
+        )?;
+        writeln!(out, "    new: {} (judged from {min_samples} on)", side(new))?;
+        writeln!(out, "    old: {}", side(old))?;
     }
     let width = status.targets.iter().map(|target| target.name.len()).max().unwrap_or(0);
     for target in &status.targets {

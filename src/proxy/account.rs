@@ -8,6 +8,7 @@ use super::gateway::Gateway;
 use super::news;
 use super::open::{Open, Terms, ended_by};
 use super::places::Place;
+use super::rollout;
 use crate::cause::{Cause, Failure, Fault};
 use crate::dialect::event::Usage;
 use crate::dialect::request::Call;
@@ -250,6 +251,7 @@ impl Account {
         let news = self.open.take().map(|open| open.end(ended)).unwrap_or_default();
         news::say(&self.gateway, &news);
         self.gateway.metrics.request(outcome);
+        self.tell_rollout(outcome);
         if let Some((target, failure)) = &broke {
             self.gateway.metrics.attempt(*target, Some(failure.cause));
         } else if let Some((target, _)) = self.committed {
@@ -271,6 +273,17 @@ impl Account {
             took: now() - self.began,
             bytes: self.bytes,
             usage: self.usage,
+        });
+    }
+
+    fn tell_rollout(&self, outcome: Outcome) {
+        let by_targets = self.failures.iter().filter(|(_, failure)| failure.cause.fault() == Fault::Upstream);
+        self.gateway.part.ended(&rollout::Ended {
+            model: &self.model,
+            began: self.began,
+            outcome,
+            failures: by_targets.count(),
+            first_token: self.committed.map(|(_, ttft)| ttft),
         });
     }
 }
