@@ -474,13 +474,14 @@ pub(super) mod tests {
     /// Every id of all events, with its name: the catalog is tested against this.
     fn all() -> Vec<String> {
         let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
-        let ids: Vec<String> =
-            [include_str!("events.rs"), include_str!("health_events.rs"), include_str!("reload_events.rs")]
-                .iter()
-                .flat_map(|file| file.lines())
-                .filter(|line| line.starts_with("pub const ") && line.contains(": &str = \""))
-                .filter_map(quoted)
-                .collect();
+        let files =
+            [include_str!("events.rs"), include_str!("health_events.rs"), include_str!("reload_events.rs")];
+        let ids: Vec<String> = files
+            .iter()
+            .flat_map(|file| file.lines())
+            .filter(|line| line.starts_with("pub const ") && line.contains(": &str = \""))
+            .filter_map(quoted)
+            .collect();
         assert!(ids.len() >= 12, "{ids:?}");
         ids
     }

@@ -280,7 +280,7 @@ async fn read(
     let (parts, incoming) = request.into_parts();
     let has_body = matches!(parts.method, Method::POST | Method::DELETE);
     if has_body {
-        strict::json_type(&parts.headers)?;
+        body::json_type(&parts.headers)?;
     }
     let egress = route::egress_asked(&parts.headers)
         .map_err(|message| Problem::new(400, "invalid_request", message))?

@@ -1,6 +1,6 @@
-//! What a request's head must not be: read in two ways, a key in its query, a body that a web page can send.
+//! What a request's head must not be: readable in two ways, with a key in its query.
 
-use http::{HeaderMap, Request, header};
+use http::Request;
 
 use super::downstream::Requests;
 use crate::dialect::reply::Problem;
@@ -31,19 +31,4 @@ pub(super) fn framing<B>(requests: &Requests, request: &Request<B>) -> Result<()
         ));
     }
     Ok(())
-}
-
-/// A web page can send other types across origins without asking; JSON it cannot.
-pub(super) fn json_type(headers: &HeaderMap) -> Result<(), Problem> {
-    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let essence = value.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
-    if essence == "application/json" || essence.ends_with("+json") {
-        return Ok(());
-    }
-    let got = if essence.is_empty() { "none".to_owned() } else { format!("`{essence}`") };
-    Err(Problem::new(
-        415,
-        "unsupported_media_type",
-        format!("the body must have the header `Content-Type: application/json` (got {got})"),
-    ))
 }
