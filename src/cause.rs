@@ -60,6 +60,9 @@ pub enum Cause {
     Truncated,
     /// The gate's buffer was full before a token was seen.
     Overflow,
+    /// edgeward does not ask this target at present: since the plan was made its breaker has opened, its trials are
+    /// under way, or its last place was taken.
+    Suspended,
     /// The client's own mistake: the answer goes back unchanged, nobody else is tried.
     ClientFault,
     /// The client went away.
@@ -89,7 +92,7 @@ pub enum Fault {
 
 impl Cause {
     /// Every cause, in the order of the enum; for metrics and exhaustive tests.
-    pub const ALL: [Cause; 34] = [
+    pub const ALL: [Cause; 35] = [
         Cause::Refused,
         Cause::Unreachable,
         Cause::Reset,
@@ -117,6 +120,7 @@ impl Cause {
         Cause::Empty,
         Cause::Truncated,
         Cause::Overflow,
+        Cause::Suspended,
         Cause::ClientFault,
         Cause::ClientGone,
         Cause::Cancelled,
@@ -157,6 +161,7 @@ impl Cause {
             Cause::Empty => "empty",
             Cause::Truncated => "truncated",
             Cause::Overflow => "overflow",
+            Cause::Suspended => "suspended",
             Cause::ClientFault => "client_fault",
             Cause::ClientGone => "client_gone",
             Cause::Cancelled => "cancelled",
@@ -198,6 +203,7 @@ impl Cause {
             Cause::Empty => "answered with nothing",
             Cause::Truncated => "the stream ended without an end",
             Cause::Overflow => "sent too much before its first token",
+            Cause::Suspended => "edgeward does not ask it at present",
             Cause::ClientFault => "refused the request as invalid",
             Cause::ClientGone => "the client went away",
             Cause::Cancelled => "cancelled",
@@ -214,6 +220,7 @@ impl Cause {
         match self {
             Cause::ClientFault | Cause::ClientGone | Cause::Cancelled => Fault::Downstream,
             Cause::Draining
+            | Cause::Suspended
             | Cause::NoBuffer
             | Cause::Exhausted
             | Cause::Clock
@@ -282,7 +289,8 @@ impl Cause {
             | Cause::Empty
             | Cause::Overflow => false,
             // Not the target's doing.
-            Cause::ClientFault
+            Cause::Suspended
+            | Cause::ClientFault
             | Cause::ClientGone
             | Cause::Cancelled
             | Cause::Draining

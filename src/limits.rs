@@ -248,8 +248,18 @@ pub const PROBE_DOWN_AFTER: u32 = 2;
 pub const RETRY_BACKOFF: Duration = Duration::from_millis(200);
 /// `retry.jitter`.
 pub const RETRY_JITTER: Duration = Duration::from_millis(50);
+/// `retry.backoff` at most: whoever waits longer is better off elsewhere.
+pub const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// `retry.jitter` at most.
+pub const RETRY_JITTER_MAX: Duration = Duration::from_secs(1);
+/// `max_retries` of a target that names none.
+pub const RETRIES: u32 = 1;
+/// `max_retries` at most: past the second the next target is the better bet.
+pub const RETRIES_MAX: u32 = 2;
 /// `retry.budget`, in thousandths.
 pub const RETRY_BUDGET: u16 = 200;
+/// Attempts of one request: each candidate once, and again as often as it may be.
+pub const ATTEMPTS_MAX: usize = CANDIDATES_MAX * (1 + RETRIES_MAX as usize);
 /// Retries and requests are compared over this.
 pub const RETRY_WINDOW: Duration = Duration::from_secs(10);
 /// Retries in [`RETRY_WINDOW`] that are allowed however few requests there were: all that one request may have
@@ -263,14 +273,37 @@ pub const HEDGE_SAVED_MAX: u32 = 5;
 pub const HEDGE_SHARE: u16 = 50;
 /// Lanes of the queue above this take the place of targets that no configuration names any more and that are idle.
 pub const QUEUE_LANES: usize = 4 * TARGETS_MAX;
+/// `queue.length` at most, as many as there may be connections.
+pub const QUEUE_LENGTH_MAX: u64 = 65_536;
 /// `queue.length`.
 pub const QUEUE_LENGTH: usize = 32;
 /// `sticky.idle`.
 pub const STICKY_IDLE: Duration = Duration::from_secs(600);
 /// `sticky.away`.
 pub const STICKY_AWAY: Duration = Duration::from_secs(900);
-/// `price.input` of a cloud that names none, for a million tokens, in millionths of a dollar: that of a large model in 2026, so that a cap
-/// is met early rather than late.
+/// `rollout.share`, in thousandths.
+pub const ROLLOUT_SHARE: u16 = 100;
+/// `rollout.hold`.
+pub const ROLLOUT_HOLD: Duration = Duration::from_secs(60);
+/// `rollout.min_samples`.
+pub const ROLLOUT_MIN_SAMPLES: u32 = 20;
+/// `max_concurrent` of a target at most.
+pub const CONCURRENT_MAX: u64 = 65_536;
+/// `price.input` and `price.output` at most, in millionths: a request of a thousand million tokens at this price
+/// still fits 64 bits.
+pub const PRICE_MAX: u64 = 10_000_000_000;
+/// `budget.money_per_day` at most, in millionths.
+pub const MONEY_PER_DAY_MAX: u64 = 1_000_000_000_000;
+/// `budget.requests_per_minute` at most.
+pub const REQUESTS_PER_MINUTE_MAX: u64 = 1_000_000;
+/// `budget.tokens_per_minute` at most.
+pub const TOKENS_PER_MINUTE_MAX: u64 = 1_000_000_000;
+/// Header conditions of one route.
+pub const ROUTE_HEADERS_MAX: usize = 8;
+/// A header condition's name, its value, or a probe's path, in bytes.
+pub const CONDITION_BYTES: usize = 256;
+/// `price.input` of a cloud that names none, for a million tokens, in millionths of a dollar: that of a large model
+/// in 2026, so that a cap is met early rather than late.
 pub const PRICE_INPUT: u64 = 5_000_000;
 /// `price.output`, likewise.
 pub const PRICE_OUTPUT: u64 = 25_000_000;
@@ -288,6 +321,63 @@ pub const BOOKS_BYTES_MAX: usize = 2 * MIB;
 /// Models whose health is kept for one target: their names are the clients' to choose. The least recently used
 /// healthy one makes room.
 pub const HEALTH_MODELS_MAX: usize = 32;
+/// A model that is unwell makes room too once nobody has asked for it for this long.
+pub const HEALTH_MODEL_IDLE: Duration = Duration::from_secs(600);
+/// What a whole failure weighs; others are thousandths of it.
+pub const FAILURE_WEIGHT: u16 = 1000;
+/// Failures lighter than this say nothing about a run of failures: they neither lengthen nor end it.
+pub const BREAKER_RUN_WEIGHT: u16 = 500;
+/// A breaker that stayed closed for this long (or for its last rest, if that was longer) begins with the first
+/// cool-down again.
+pub const BREAKER_FORGET: Duration = Duration::from_secs(600);
+/// Added to a rest, at most, in thousandths of it, so that a fleet's trials do not fall together.
+pub const BREAKER_JITTER: u16 = 100;
+/// After a breaker has closed: the share in each third of `breaker.recovery`, in thousandths.
+pub const RECOVERY_STEPS: [u16; 3] = [100, 250, 500];
+/// The window of `degrade`, in [`WINDOW_BUCKETS`] buckets.
+pub const DEGRADE_WINDOW: Duration = Duration::from_secs(60);
+/// Between two steps of a share: one burst of failures, which stays in the window for three of these, takes it
+/// down to an eighth at most.
+pub const DEGRADE_EVERY: Duration = Duration::from_secs(20);
+/// Below this a share does not fall: a single failure in 20 is not above 5 %.
+pub const DEGRADE_MIN_SAMPLES: u32 = 20;
+/// Latencies are kept in this many slices, the oldest of which is forgotten.
+pub const LATENCY_SLICES: usize = 5;
+/// A slice's length while there are enough requests: five of them are five minutes.
+pub const LATENCY_SLICE: Duration = Duration::from_secs(60);
+/// A slice's length at most: it is kept longer than [`LATENCY_SLICE`] where requests are few, so that ten of them
+/// come together even at one in five minutes.
+pub const LATENCY_SLICE_MAX: Duration = Duration::from_secs(600);
+/// Slow answers without which nobody is out: one cold load is one, and two clients may have waited for it.
+pub const LATENCY_SLOW_MIN: u32 = 3;
+/// A target that is out for this long is what is usual now: it is learned anew.
+pub const LATENCY_FORGET: Duration = Duration::from_secs(24 * 3600);
+/// A stream with fewer gaps than this is no sample of its target's speed.
+pub const STREAM_GAPS_MIN: u32 = 8;
+/// Classes of prompt length for what is usual: up to 255 tokens, then one an octave, the last from 16,384 on.
+pub const USUAL_CLASSES: usize = 8;
+/// Samples of one class from which its first idea is made: their median.
+pub const USUAL_FIRST: usize = 3;
+/// What is usual is moved once in this many samples, or once a minute if there are [`USUAL_SAMPLES_MIN`].
+pub const USUAL_SAMPLES: u8 = 20;
+/// See [`USUAL_SAMPLES`].
+pub const USUAL_SAMPLES_MIN: u8 = 5;
+/// A class is believed after this many moves and [`USUAL_AGE`].
+pub const USUAL_MOVES: u8 = 4;
+/// See [`USUAL_MOVES`].
+pub const USUAL_AGE: Duration = Duration::from_secs(180);
+/// A believed class follows improvements by this much a minute at most: half in 23 minutes.
+pub const USUAL_FASTER: f32 = 0.03;
+/// A believed class follows slowness by this much a minute at most: a fifth in an hour, so that a slow decay is seen.
+pub const USUAL_SLOWER: f32 = 0.003;
+/// The same for a class that is not believed yet; improvements it follows at once.
+pub const USUAL_SLOWER_YOUNG: f32 = 0.5;
+/// Time counts for a move up to this many minutes.
+pub const USUAL_MINUTES_MAX: f32 = 10.0;
+/// Of the time between two probes, added or taken away at most, in thousandths.
+pub const PROBE_JITTER: u16 = 100;
+/// A probe of which nothing was heard for this many of its timeouts is lost, and the next one is due.
+pub const PROBE_LOST: u32 = 3;
 
 const _: () = assert!(GATE_BUFFER >= GATE_BUFFER_MIN);
 const _: () = assert!(GATE_BUFFER * GATED_STREAMS <= GATE_POOL_MAX);

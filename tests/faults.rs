@@ -63,7 +63,7 @@ fn target(
     let ms = first_token.as_millis();
     format!(
         "\n[[target]]\nname = \"{name}\"\nkind = \"{kind}\"\nurl = \"http://{addr}\"\nplace = \"{place}\"\n\
-         group = \"{group}\"\nmodels = {{ \"{model}\" = \"m\" }}\ndeadlines = {{ first_token = \"{ms}ms\" }}\n"
+         group = \"{group}\"\nmax_retries = 0\nmodels = {{ \"{model}\" = \"m\" }}\ndeadlines = {{ first_token = \"{ms}ms\" }}\n"
     )
 }
 

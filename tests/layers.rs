@@ -47,6 +47,7 @@ const PURE: &[&str] = &[
     "health/",
     "proxy/exchange.rs",
     "proxy/relay.rs",
+    "proxy/turns.rs",
     "cause.rs",
     "limits.rs",
 ];

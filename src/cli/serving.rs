@@ -177,6 +177,7 @@ pub(super) async fn keep_connections(gateway: Rc<Gateway>) {
     let mut failed_before = vec![now(); gateway.config.targets.len()];
     loop {
         tokio::time::sleep(limits::SWEEP_INTERVAL).await;
+        gateway.tick(now());
         if let Some(waited) = gateway.clock_was_set() {
             failed_before.fill(now());
             for target in waited {

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use ring::digest::{SHA256, digest};
 
 use super::target::{label, name};
-use super::value::{Fault, flag, shown};
+use super::value::{Fault, choice, flag, shown};
 use super::walk::{At, Section, Spot, Walk};
-use super::{ClientKey, ServerTls, credential, schema};
+use super::{ClientKey, Egress, Priority, ServerTls, credential, schema, schema_policy, terms};
 use crate::limits::{CLIENT_KEY_BYTES_GOOD, SOCKET_PATH_BYTES};
 
 /// Where clients connect, unless the file says otherwise.
@@ -21,6 +21,10 @@ pub(super) struct Door {
     pub allow_anonymous: bool,
     pub tls: Option<ServerTls>,
     pub keys: Vec<ClientKey>,
+    /// Where keys keep prompts from going, for the check whether there is somewhere left.
+    pub confined: Vec<At<Egress>>,
+    /// Where keys have a budget of money, for the check whether anything costs some.
+    pub paying: Vec<Spot>,
 }
 
 pub(super) fn door(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Door {
@@ -28,7 +32,8 @@ pub(super) fn door(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Door {
     let tls = top.table(walk, "tls", &schema::TLS).and_then(|tls| credential::server_tls(walk, &tls));
     let sections = top.tables(walk, "key", &schema::KEY, label);
     let any_key = sections.as_ref().is_some_and(|sections| !sections.is_empty());
-    let keys = keys(walk, sections.as_deref().unwrap_or_default());
+    let (mut confined, mut paying) = (Vec::new(), Vec::new());
+    let keys = keys(walk, sections.as_deref().unwrap_or_default(), &mut confined, &mut paying);
     let asked = top.read(walk, "allow_anonymous", flag);
     let beyond = listen.iter().find(|at| !at.value.ip().is_loopback());
     match (&asked, any_key, beyond) {
@@ -63,7 +68,7 @@ pub(super) fn door(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Door {
     let listen: Vec<_> = listen.into_iter().map(|at| at.value).collect();
     let home = listen.iter().all(|address| address.ip().is_loopback());
     let allow_anonymous = asked.map_or(!any_key && home, |asked| asked.value);
-    Door { listen, allow_anonymous, tls, keys }
+    Door { listen, allow_anonymous, tls, keys, confined, paying }
 }
 
 fn listen(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Vec<At<SocketAddr>> {
@@ -122,7 +127,12 @@ fn no_address(text: &str) -> Fault {
     Fault::new(format!("{} is not an address and a port", shown(text)), hint)
 }
 
-fn keys(walk: &mut Walk<'_>, sections: &[Section<'_, '_>]) -> Vec<ClientKey> {
+fn keys(
+    walk: &mut Walk<'_>,
+    sections: &[Section<'_, '_>],
+    confined: &mut Vec<At<Egress>>,
+    paying: &mut Vec<Spot>,
+) -> Vec<ClientKey> {
     let mut keys: Vec<ClientKey> = Vec::new();
     for section in sections {
         if !section.has("name") {
@@ -136,6 +146,13 @@ fn keys(walk: &mut Walk<'_>, sections: &[Section<'_, '_>]) -> Vec<ClientKey> {
         }
         let sha256 = sha256(walk, section);
         let operator = section.read(walk, "operator", flag).is_some_and(|at| at.value);
+        let local_only = terms::local_only(walk, section);
+        let priority = section.read(walk, "priority", |value| choice(value, schema_policy::PRIORITIES));
+        let budget = terms::budget(walk, section);
+        confined.extend(local_only.clone());
+        if budget.money_per_day.is_some() {
+            paying.push(section.spot_below(walk, "budget", "money_per_day"));
+        }
         let (Some(name), Some(At { value: sha256, spot })) = (name, sha256) else { continue };
         if let Some(other) = keys.iter().find(|key| key.sha256 == sha256) {
             let what = format!("is the same key as \"{}\"'s: the log could not tell them apart", other.name);
@@ -145,9 +162,9 @@ fn keys(walk: &mut Walk<'_>, sections: &[Section<'_, '_>]) -> Vec<ClientKey> {
             name: name.value,
             sha256,
             operator,
-            local_only: super::Egress::Anywhere,
-            priority: super::Priority::Normal,
-            budget: super::Budget::default(),
+            local_only: local_only.map_or(Egress::Anywhere, |far| far.value),
+            priority: priority.map_or(Priority::Normal, |priority| priority.value),
+            budget,
         });
     }
     keys

@@ -97,7 +97,7 @@ fn from_env(walk: &mut Walk<'_>, name: &At<String>) -> Result<Vec<u8>, Fault> {
 pub(super) const ECHO_BYTES: usize = 24;
 
 /// A name for a message, unless somebody may have pasted the key itself in its place.
-fn echo(name: &str) -> String {
+pub(super) fn echo(name: &str) -> String {
     let a_path = name.starts_with('/') || name.starts_with("./");
     if a_path || name.len() <= ECHO_BYTES { format!("{name:?}") } else { "named here".to_owned() }
 }

@@ -15,7 +15,7 @@ use super::value::{Fault, bytes, choice, count, duration, flag, show_bytes, show
 use super::walk::{Env, Section, Spot, Walk};
 use super::{
     CommitOn, Config, DEFAULT_PATH, DeadlineOverrides, Deadlines, Limits, LockMemory, ModelName, OnEmptyStop,
-    Place, Router, TargetUrl, discover, route,
+    Place, Router, TargetUrl, checks, discover, policies, route, terms,
 };
 use crate::limits::{CONFIG_BYTES_MAX, GATE_POOL_MAX};
 
@@ -122,8 +122,8 @@ fn root(walk: &mut Walk<'_>, tree: &DeTable<'_>, file: &Path) -> Config {
     let limits = limits(walk, &top);
     let overrides = target::deadlines(walk, &top);
     let deadlines = deadlines(walk, &top, &overrides, &limits);
-    let Door { listen, allow_anonymous, tls, keys } = client::door(walk, &top);
-    let (targets, router) = targets(walk, &top, &listen);
+    let Door { listen, allow_anonymous, tls, keys, confined, paying } = client::door(walk, &top);
+    let (targets, router, groups) = targets(walk, &top, &listen);
     let config = Config {
         source: Some(file.to_owned()),
         admin_listen: client::admin_listen(walk, &top),
@@ -138,13 +138,13 @@ fn root(walk: &mut Walk<'_>, tree: &DeTable<'_>, file: &Path) -> Config {
         lock_memory: top.read(walk, "lock_memory", lock).map_or(LockMemory::Auto, |found| found.value),
         cors_origins: client::cors_origins(walk, &top),
         routes: route::all(walk, &top, &targets, &router),
-        groups: Vec::new(),
-        health: super::Health::default(),
-        retry: super::Retry::default(),
-        hedge: super::Hedge::default(),
-        queue: super::Queue::default(),
-        sticky: super::Sticky::default(),
-        rollout: None,
+        groups,
+        health: policies::health(walk, &top),
+        retry: policies::retry(walk, &top),
+        hedge: policies::hedge(walk, &top),
+        queue: policies::queue(walk, &top, limits.request_time),
+        sticky: policies::sticky(walk, &top),
+        rollout: policies::rollout(walk, &top),
         listen,
         allow_anonymous,
         tls,
@@ -154,6 +154,7 @@ fn root(walk: &mut Walk<'_>, tree: &DeTable<'_>, file: &Path) -> Config {
         targets,
         router,
     };
+    checks::whole(walk, &top, &config, &confined, &paying);
     if config.log_prompts {
         let spot = top.spot(walk, "log_prompts");
         walk.warn(
@@ -294,7 +295,7 @@ fn targets(
     walk: &mut Walk<'_>,
     top: &Section<'_, '_>,
     listen: &[SocketAddr],
-) -> (Vec<super::Target>, Router) {
+) -> (Vec<super::Target>, Router, Vec<super::Group>) {
     let router = top.table(walk, "router", &schema::ROUTER);
     let named = router.as_ref().and_then(|router| route::groups(walk, router));
     let region =
@@ -337,8 +338,11 @@ fn targets(
         }
     }
     let mut targets: Vec<_> = placed.into_iter().map(|placed| placed.target).collect();
-    settle_spares(&mut targets, &groups, from_file.as_deref().unwrap_or_default());
-    (targets, Router { groups, region })
+    let sections = from_file.as_deref().unwrap_or_default();
+    settle_spares(&mut targets, &groups, sections);
+    let router = Router { groups, region };
+    let groups = terms::groups(walk, top, &mut targets, &router, sections);
+    (targets, router, groups)
 }
 
 /// A spare connection is for the targets that take over; those of the first group are in use anyway.
@@ -372,6 +376,6 @@ impl Placed {
     /// One that discovery adds to a file without targets: there is no line to point at.
     pub(super) fn without_line(target: super::Target) -> Placed {
         let spot = |key: &str| Spot { key: format!("target \"{}\"{key}", target.name), line: None };
-        Placed { spot: spot(""), url: spot(".url"), group: spot(".group"), target }
+        Placed { spot: spot(""), url: spot(".url"), group: spot(".group"), money: spot(".budget"), target }
     }
 }

@@ -9,23 +9,29 @@ use std::time::Duration;
 
 use crate::limits;
 
+mod checks;
 mod client;
 mod credential;
 mod discover;
+mod figures;
 mod identify;
 mod load;
 mod plan;
+mod policies;
 mod policy;
 mod problem;
 mod route;
 mod schema;
+mod schema_policy;
 mod secret;
 mod target;
+mod terms;
 mod url;
 pub(crate) mod value;
 mod walk;
 
 pub use discover::{LOCAL_SERVERS, LocalServer, discover};
+pub use figures::show_money;
 pub use identify::{identify, probe_path};
 pub use load::{load, load_or_discover, parse};
 pub use plan::plan_text;

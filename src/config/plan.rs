@@ -2,7 +2,11 @@
 
 use std::fmt::Write;
 
-use super::{Config, ModelMap, Place, Problem, Target, discover};
+use super::value::show_duration;
+use super::{
+    Budget, ClientKey, Config, DeadlineOverrides, Egress, Group, ModelMap, Place, Price, Priority, Problem,
+    Route, Target, discover, schema, show_money,
+};
 
 /// What this configuration does: listeners, who may come in, targets in the order in which they are
 /// tried, who is no candidate and why, and what is missing. Ends with a newline; shows no key.
@@ -19,6 +23,12 @@ pub fn plan_text(config: &Config, warnings: &[Problem]) -> String {
     let listen = config.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     lines.add("listen", &format!("{listen} ({tls})"));
     lines.add("clients", &clients(config));
+    for key in &config.keys {
+        let terms = key_terms(key);
+        if !terms.is_empty() {
+            lines.add("key", &format!("{}: {}", key.name, terms.join(", ")));
+        }
+    }
     if let Some(socket) = &config.admin_listen {
         lines.add("operators", &socket.display().to_string());
     }
@@ -38,13 +48,26 @@ pub fn plan_text(config: &Config, warnings: &[Problem]) -> String {
         if !target.models.entries.is_empty() {
             lines.add("", &format!("   models: {}", models(&target.models)));
         }
+        lines.add("", &format!("   {}", target_terms(target).join(", ")));
+        if let Some(price) = &target.price {
+            lines.add("", &format!("   {}", costs(price, &target.budget)));
+        }
         if let Some(why) = target.never_a_candidate() {
             lines.add("", &format!("   not a candidate: {why}"));
         }
     }
+    for group in &config.groups {
+        lines.add("group", &format!("{}: {}", group.name, group_terms(group).join(", ")));
+    }
     for route in &config.routes {
-        let groups = route.groups.as_ref().map(|groups| format!(", groups {}", groups.join(", then ")));
-        lines.add("route", &format!("{}{}", route.model, groups.unwrap_or_default()));
+        lines.add("route", &self::route(route));
+    }
+    if config.hedge.enabled {
+        lines.add("hedge", &format!("at most {} of requests", config.hedge.share));
+    }
+    if let Some(rollout) = &config.rollout {
+        let hold = show_duration(rollout.hold);
+        lines.add("rollout", &format!("a changed file gets {} of requests for {hold} first", rollout.share));
     }
     for missing in missing(config) {
         lines.add("missing", &missing);
@@ -103,6 +126,102 @@ fn describe(target: &Target) -> String {
     }
     if target.forward_key {
         text.push_str(", with the client's key");
+    }
+    text
+}
+
+fn target_terms(target: &Target) -> Vec<String> {
+    let mut terms = vec![format!("weight {}", target.weight), retries(target.max_retries)];
+    if let Some(many) = target.max_concurrent {
+        terms.push(format!("at most {many} at once"));
+    }
+    let can = &target.capabilities;
+    for (what, can) in [("tools", can.tools), ("images", can.images), ("JSON mode", can.json)] {
+        if can == Some(false) {
+            terms.push(format!("no {what}"));
+        }
+    }
+    if target.metered {
+        terms.push("metered".to_owned());
+    }
+    if target.probe.off {
+        terms.push("not probed".to_owned());
+    }
+    terms.extend(rates(&target.budget));
+    terms
+}
+
+fn retries(many: u32) -> String {
+    match many {
+        0 => "no retry".to_owned(),
+        1 => "1 retry".to_owned(),
+        _ => format!("{many} retries"),
+    }
+}
+
+fn rates(budget: &Budget) -> Vec<String> {
+    let requests = budget.requests_per_minute.map(|many| format!("at most {many} requests a minute"));
+    let tokens = budget.tokens_per_minute.map(|many| format!("at most {many} tokens a minute"));
+    requests.into_iter().chain(tokens).collect()
+}
+
+/// The most that a day may cost, and by which price.
+fn costs(price: &Price, budget: &Budget) -> String {
+    let most = budget.money_per_day.map(|most| format!("at most {} a day; ", show_money(most)));
+    let assumed = if price.assumed { " assumed" } else { "" };
+    let (input, output) = (show_money(price.input), show_money(price.output));
+    let most = most.unwrap_or_default();
+    format!("{most}price{assumed}: {input} in, {output} out per million tokens")
+}
+
+fn key_terms(key: &ClientKey) -> Vec<String> {
+    let mut terms = Vec::new();
+    if key.local_only != Egress::Anywhere {
+        terms.push(format!("prompts stay {}", key.local_only.as_str()));
+    }
+    match key.priority {
+        Priority::Low => terms.push("priority low".to_owned()),
+        Priority::Normal => {}
+        Priority::High => terms.push("priority high".to_owned()),
+    }
+    terms.extend(rates(&key.budget));
+    terms.extend(key.budget.money_per_day.map(|most| format!("at most {} a day", show_money(most))));
+    terms
+}
+
+fn group_terms(group: &Group) -> Vec<String> {
+    let mut deadlines: DeadlineOverrides = group.deadlines;
+    let mut terms: Vec<String> = group.max_retries.map(retries).into_iter().collect();
+    for (name, _, field) in &schema::DEADLINE_FIELDS {
+        terms.extend(field(&mut deadlines).map(|time| format!("{name} {}", show_duration(time))));
+    }
+    if terms.is_empty() {
+        terms.push("no terms of its own".to_owned());
+    }
+    terms
+}
+
+fn route(route: &Route) -> String {
+    let mut text = route.model.clone();
+    for (name, value) in &route.headers {
+        let _ = write!(text, ", {name}: {value}");
+    }
+    if !route.keys.is_empty() {
+        let _ = write!(text, ", keys {}", route.keys.join(", "));
+    }
+    if let Some(hours) = &route.hours {
+        let _ = write!(text, ", {hours}");
+    }
+    if let Some(groups) = &route.groups {
+        let _ = write!(text, ", groups {}", groups.join(", then "));
+    }
+    if route.local_only != Egress::Anywhere {
+        let _ = write!(text, ", prompts stay {}", route.local_only.as_str());
+    }
+    match route.hedge {
+        Some(true) => text.push_str(", hedged"),
+        Some(false) => text.push_str(", not hedged"),
+        None => {}
     }
     text
 }

@@ -2,10 +2,11 @@
 
 use toml::de::DeValue;
 
-use super::target::{check_name, check_pattern, deadlines};
-use super::value::{Fault, choice, duration, nearest};
+use super::target::{check_name, check_pattern, deadlines, label};
+use super::value::{Fault, choice, duration, flag, nearest, shown};
 use super::walk::{At, Section, Walk};
-use super::{Route, Router, Target, schema};
+use super::{Hours, Route, Router, Target, checks, credential, figures, schema, schema_policy, terms};
+use crate::limits::{CONDITION_BYTES, ROUTE_HEADERS_MAX};
 
 /// `router.groups` as the file has it, checked; `None` where it is not there.
 pub(super) fn groups(walk: &mut Walk<'_>, router: &Section<'_, '_>) -> Option<Vec<String>> {
@@ -54,73 +55,191 @@ pub(super) fn all(
     router: &Router,
 ) -> Vec<Route> {
     let Some(sections) = top.tables(walk, "route", &schema::ROUTE, |_| None) else { return Vec::new() };
+    let known = terms::group_names(top, targets, router);
     let mut routes: Vec<(Route, Option<usize>)> = Vec::new();
     for section in &sections {
-        if !section.has("model") {
-            walk.missing(
-                &section.spot,
-                "has no model: whom is it for?",
-                "add model = \"name\", \"begin*\" or \"*\"",
-            );
-        }
-        let model = section.read(walk, "model", |value| {
-            let model = super::value::text(value)?;
-            check_pattern(&model).map(|()| model)
-        });
-        let groups = groups(walk, section);
-        for group in groups.iter().flatten() {
-            check_group(walk, section, group, targets, router);
-        }
-        let route = Route {
-            groups,
-            deadlines: deadlines(walk, section),
-            heartbeat: section.read(walk, "heartbeat", |value| duration(value, false)).map(|at| at.value),
-            commit_on: section
-                .read(walk, "commit_on", |value| choice(value, schema::COMMITS))
-                .map(|at| at.value),
-            on_empty_stop: section
-                .read(walk, "on_empty_stop", |value| choice(value, schema::EMPTY_STOPS))
-                .map(|at| at.value),
-            model_name: section
-                .read(walk, "model_name", |value| choice(value, schema::MODEL_NAMES))
-                .map(|at| at.value),
-            model: String::new(),
-            headers: Vec::new(),
-            keys: Vec::new(),
-            hours: None,
-            local_only: super::Egress::Anywhere,
-            hedge: None,
-        };
-        let Some(At { value: model, spot }) = model else { continue };
-        if let Some((earlier, line)) = routes.iter().find(|(earlier, _)| covers(&earlier.model, &model)) {
+        let Some(route) = one(walk, top, section, &known) else { continue };
+        checks::route(walk, section, &route, targets, router);
+        let before = |(earlier, _): &&(Route, Option<usize>)| covers_route(earlier, &route);
+        if let Some((earlier, line)) = routes.iter().find(before) {
             let line = line.map(|line| format!(", line {line},")).unwrap_or_default();
             let what = format!("is never used: the route for \"{}\"{line} matches first", earlier.model);
+            let spot = section.spot(walk, "model");
             walk.warn(&spot, what, "put the narrower route before the wider one");
         }
-        routes.push((Route { model, ..route }, spot.line));
+        let line = section.spot(walk, "model").line;
+        routes.push((route, line));
     }
     routes.into_iter().map(|(route, _)| route).collect()
 }
 
-fn check_group(
+fn one(
     walk: &mut Walk<'_>,
+    top: &Section<'_, '_>,
     section: &Section<'_, '_>,
-    group: &str,
-    targets: &[Target],
-    router: &Router,
-) {
-    if router.groups.iter().any(|known| known == group) || targets.iter().any(|target| target.group == group)
-    {
-        return;
+    known: &[String],
+) -> Option<Route> {
+    if !["model", "headers", "keys", "hours"].iter().any(|condition| section.has(condition)) {
+        walk.missing(
+            &section.spot,
+            "has no model: whom is it for?",
+            "add model = \"name\", \"begin*\" or \"*\", or another condition: headers, keys, hours",
+        );
+        return None;
     }
-    let names = router.groups.iter().chain(targets.iter().map(|target| &target.group)).map(String::as_str);
-    let spot = section.spot(walk, "groups");
-    let hint = nearest(group, names).map(|near| format!("did you mean \"{near}\"?"));
-    let hint = hint.unwrap_or_else(|| format!("give a target group = \"{group}\", or write another one"));
-    walk.fault(&spot, Fault::new(format!("no target is in the group \"{group}\""), hint));
+    let model = section.read(walk, "model", |value| {
+        let model = super::value::text(value)?;
+        check_pattern(&model).map(|()| model)
+    });
+    let groups = groups(walk, section);
+    for group in groups.iter().flatten() {
+        terms::check_group(walk, section, "groups", group, known);
+    }
+    let local_only = terms::local_only(walk, section).map_or(super::Egress::Anywhere, |far| far.value);
+    let route = Route {
+        headers: headers(walk, section),
+        keys: keys(walk, top, section),
+        hours: hours(walk, section),
+        local_only,
+        hedge: section.read(walk, "hedge", flag).map(|at| at.value),
+        groups,
+        deadlines: deadlines(walk, section),
+        heartbeat: section.read(walk, "heartbeat", |value| duration(value, false)).map(|at| at.value),
+        commit_on: section.read(walk, "commit_on", |value| choice(value, schema::COMMITS)).map(|at| at.value),
+        on_empty_stop: section
+            .read(walk, "on_empty_stop", |value| choice(value, schema::EMPTY_STOPS))
+            .map(|at| at.value),
+        model_name: section
+            .read(walk, "model_name", |value| choice(value, schema::MODEL_NAMES))
+            .map(|at| at.value),
+        model: "*".to_owned(),
+    };
+    match model {
+        Some(At { value: model, .. }) => Some(Route { model, ..route }),
+        None if section.has("model") => None,
+        None => Some(route),
+    }
 }
 
-/// Whether every model that `narrow` matches is matched by `wide`.
+/// `headers = { "x-team" = "vision*" }`: the names in lower case.
+fn headers(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Vec<(String, String)> {
+    let mut headers: Vec<(String, String)> = Vec::new();
+    let Some(section) = section.table(walk, "headers", &schema_policy::HEADERS) else { return headers };
+    let entries = section.entries(walk);
+    if entries.is_empty() {
+        walk.missing(
+            &section.spot,
+            "is empty",
+            "write headers = { \"x-team\" = \"vision*\" }, or leave it out",
+        );
+    }
+    for (n, (name, At { value, spot })) in entries.into_iter().enumerate() {
+        let name = name.to_ascii_lowercase();
+        if let Err(fault) = check_header(&name) {
+            walk.fault(&spot, fault);
+        } else if headers.iter().any(|(other, _)| *other == name) {
+            walk.problem(&spot, format!("\"{name}\" stands here twice"), "name each header once");
+        } else if n == ROUTE_HEADERS_MAX {
+            walk.problem(
+                &spot,
+                "is one header too many",
+                format!("a route looks at {ROUTE_HEADERS_MAX} headers at most"),
+            );
+        } else {
+            match header_value(value.get_ref()) {
+                Ok(value) => headers.push((name, value)),
+                Err(fault) => walk.fault(&spot, fault),
+            }
+        }
+    }
+    headers
+}
+
+/// A header that a route may go by.
+fn check_header(name: &str) -> Result<(), Fault> {
+    const CREDENTIALS: [&str; 5] =
+        ["authorization", "proxy-authorization", "x-api-key", "x-goog-api-key", "cookie"];
+    // RFC 9110 section 5.6.2, token.
+    let good = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if CREDENTIALS.contains(&name) {
+        return Err(Fault::new(
+            "carries a client's credential, which is never written into this file",
+            "write keys = [\"…\"], the names of [[key]]",
+        ));
+    }
+    if name.is_empty() || name.len() > CONDITION_BYTES || !name.bytes().all(good) {
+        return Err(Fault::new("is not the name of a header", "write it as clients send it: \"x-team\""));
+    }
+    Ok(())
+}
+
+fn header_value(value: &DeValue<'_>) -> Result<String, Fault> {
+    let DeValue::String(text) = value else {
+        return Err(Fault::mistyped(value, "a string", "\"vision*\""));
+    };
+    let exact = text.strip_suffix('*').unwrap_or(text);
+    let visible = text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') && text.trim() == &**text;
+    if text.is_empty() || exact.contains('*') || !visible || text.len() > CONDITION_BYTES {
+        return Err(Fault::new(
+            format!("{} is not a header's value or a beginning and *", shown(text)),
+            "write \"value\", \"begin*\", or \"*\" for any",
+        ));
+    }
+    Ok(text.to_string())
+}
+
+/// `keys = ["laptop"]`: names of client keys.
+fn keys(walk: &mut Walk<'_>, top: &Section<'_, '_>, section: &Section<'_, '_>) -> Vec<String> {
+    // Names of keys with other mistakes count: those are shown where they stand.
+    let known: Vec<String> = top.raw_tables("key").filter_map(label).collect();
+    let mut keys: Vec<String> = Vec::new();
+    let Some(listed) = section.texts(walk, "keys", "[\"laptop\"]") else { return keys };
+    if listed.is_empty() {
+        let spot = section.spot(walk, "keys");
+        walk.missing(&spot, "is empty: the route is for nobody", "name a [[key]], or leave it out");
+    }
+    for At { value, spot } in listed {
+        if keys.contains(&value) {
+            walk.problem(&spot, format!("{} stands here twice", shown(&value)), "name each key once");
+        } else if known.contains(&value) {
+            keys.push(value);
+        } else {
+            let near = nearest(&value, known.iter().map(String::as_str));
+            let hint = near.map(|near| format!("did you mean \"{near}\"?"));
+            walk.problem(
+                &spot,
+                format!("no [[key]] has the name {}", credential::echo(&value)),
+                hint.unwrap_or_else(|| "write the name of a [[key]], never the key itself".to_owned()),
+            );
+        }
+    }
+    keys
+}
+
+fn hours(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Option<Hours> {
+    let At { value, spot } = section.read(walk, "hours", figures::hours)?;
+    if value.is_whole_day() {
+        walk.warn(&spot, "is the whole day", "leave it out, or write another end");
+    }
+    Some(value)
+}
+
+/// Whether every request that `narrow` is for is one that `wide` is for.
+fn covers_route(wide: &Route, narrow: &Route) -> bool {
+    let header = |(name, value): &(String, String)| {
+        narrow.headers.iter().any(|(other, narrower)| other == name && covers(value, narrower))
+    };
+    covers(&wide.model, &narrow.model)
+        && wide.headers.iter().all(header)
+        && (wide.keys.is_empty()
+            || (!narrow.keys.is_empty() && narrow.keys.iter().all(|key| wide.keys.contains(key))))
+        && wide.hours.is_none_or(|hours| match narrow.hours {
+            Some(narrow) => hours.cover(narrow),
+            None => hours.is_whole_day(),
+        })
+}
+
+/// Whether everything that the pattern `narrow` matches is matched by `wide`.
 fn covers(wide: &str, narrow: &str) -> bool {
     match wide.strip_suffix('*') {
         Some(prefix) => narrow.strip_suffix('*').unwrap_or(narrow).starts_with(prefix),

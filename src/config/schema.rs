@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CommitOn, DeadlineOverrides, Kind, Limits, ModelName, OnEmptyStop, Place};
+use super::{CommitOn, DeadlineOverrides, Kind, Limits, ModelName, OnEmptyStop, Place, schema_policy};
 use crate::limits::{GATE_BUFFER_MIN, HEADER_BYTES_MIN, KIB, MIB};
 
 /// The keys of one table.
@@ -41,10 +41,31 @@ pub(super) static TOP: Keys = Keys {
         "target",
         "router",
         "route",
+        "group",
+        "breaker",
+        "degrade",
+        "latency",
+        "probe",
+        "retry",
+        "hedge",
+        "queue",
+        "sticky",
+        "rollout",
     ],
     free: false,
     secret: false,
     slips: &[
+        ("groups", "write [router] with groups = [\"primary\", \"fallback\"]; [[group]] has a group's terms"),
+        ("circuit_breaker", "write [breaker]"),
+        ("outlier_detection", "write [breaker], [degrade] or [latency]"),
+        ("health", "write [probe], [breaker], [degrade] or [latency]"),
+        ("health_check", "write [probe]"),
+        ("retries", "write [retry], and max_retries in [[target]] or [[group]]"),
+        ("max_retries", "write it in [[target]] or [[group]]"),
+        ("affinity", "write [sticky]"),
+        ("session", "write [sticky]"),
+        ("canary", "write [rollout]"),
+        ("rate_limit", "write budget = { requests_per_minute = 60 } in [[key]] or [[target]]"),
         ("port", "write listen = [\"127.0.0.1:8484\"]"),
         ("targets", "write [[target]], once for each"),
         ("keys", "write [[key]], once for each"),
@@ -61,9 +82,12 @@ pub(super) static CORS: Keys =
 
 const KEY_IN_CLEAR: &str = "a key is never written into this file: use sha256 = \"…\" (printf %s KEY | sha256sum), \
                             credential = \"…\", file = \"…\" or env = \"…\"";
+const RPM: &str = "write budget = { requests_per_minute = 60 }";
+const TPM: &str = "write budget = { tokens_per_minute = 100000 }";
+const MONEY: &str = "write budget = { money_per_day = 5.00 }";
 pub(super) static KEY: Keys = Keys {
     title: "[[key]]",
-    names: &["name", "sha256", "credential", "env", "file", "operator"],
+    names: &["name", "sha256", "credential", "env", "file", "operator", "local_only", "priority", "budget"],
     free: false,
     secret: true,
     slips: &[
@@ -71,6 +95,9 @@ pub(super) static KEY: Keys = Keys {
         ("value", KEY_IN_CLEAR),
         ("token", KEY_IN_CLEAR),
         ("secret", KEY_IN_CLEAR),
+        ("rpm", RPM),
+        ("tpm", TPM),
+        ("max_budget", MONEY),
     ],
 };
 
@@ -127,6 +154,12 @@ pub(super) static TARGET: Keys = Keys {
         "roots",
         "include_usage",
         "spare",
+        "max_concurrent",
+        "capabilities",
+        "probe",
+        "metered",
+        "price",
+        "budget",
     ],
     free: false,
     secret: false,
@@ -138,6 +171,18 @@ pub(super) static TARGET: Keys = Keys {
         ("model", "write models = { \"*\" = \"…\" }"),
         ("retries", "write max_retries = 1"),
         ("timeout", "write deadlines = { total = \"600s\", … }"),
+        ("circuit_breaker", "write [breaker]: one is for all targets"),
+        ("breaker", "write [breaker]: one is for all targets"),
+        ("health_check", "write probe = { path = \"/health\" }"),
+        ("cost", "write price = { input = 0.15, output = 0.60 }, for a million tokens each"),
+        ("rpm", RPM),
+        ("tpm", TPM),
+        ("max_budget", MONEY),
+        ("concurrency", "write max_concurrent = 4"),
+        ("parallel", "write max_concurrent = 4"),
+        ("tools", "write capabilities = { tools = true }"),
+        ("vision", "write capabilities = { images = true }"),
+        ("local_only", "write it in [[key]] or [[route]]; place says where this target is"),
     ],
 };
 
@@ -148,26 +193,48 @@ pub(super) static ROUTER: Keys =
     Keys { title: "[router]", names: &["groups", "region"], free: false, secret: false, slips: &[] };
 pub(super) static ROUTE: Keys = Keys {
     title: "[[route]]",
-    names: &["model", "groups", "deadlines", "heartbeat", "commit_on", "on_empty_stop", "model_name"],
+    names: &[
+        "model",
+        "headers",
+        "keys",
+        "hours",
+        "groups",
+        "local_only",
+        "hedge",
+        "deadlines",
+        "heartbeat",
+        "commit_on",
+        "on_empty_stop",
+        "model_name",
+    ],
     free: false,
     secret: false,
     slips: &[
         ("timeout", "write deadlines = { total = \"600s\", … }"),
         ("targets", "write groups = [\"…\"], and give the targets that group"),
         ("target", "write groups = [\"…\"], and give the target that group"),
+        ("key", "write keys = [\"…\"], the names of [[key]]"),
+        ("header", "write headers = { \"x-team\" = \"vision*\" }"),
+        ("time", "write hours = \"22:00-06:00\""),
     ],
 };
 
 /// Where a key that stands in the wrong place belongs. A key after a `[section]` belongs to that
 /// section in TOML, however far above it was meant.
 pub(super) fn home(name: &str) -> Option<String> {
-    if TOP.names.contains(&name) && !["tls", "cors", "key", "limits", "deadlines"].contains(&name) {
+    let a_table = ["tls", "cors", "key", "limits", "deadlines", "group"].contains(&name);
+    let a_policy = schema_policy::ALL.iter().any(|keys| keys.title.trim_matches(['[', ']']) == name);
+    if TOP.names.contains(&name) && !a_table && !a_policy {
         return Some("at the top of the file, before the first [section]".to_owned());
     }
     [&LIMITS, &DEADLINES, &ROUTER, &CORS, &TARGET, &KEY, &ROUTE]
         .into_iter()
+        .chain(schema_policy::ALL)
+        // In several of them: the first one would be a guess.
+        .filter(|_| name != "enabled")
         .find(|keys| keys.names.contains(&name))
         .map(|keys| format!("in {}", keys.title))
+        .or_else(|| a_policy.then(|| format!("in a table of its own, [{name}]")))
 }
 
 /// One key of `[limits]`: its bounds, and the field that it sets.
@@ -265,13 +332,15 @@ mod tests {
     #[test]
     fn example_shows_every_key() {
         let example = include_str!("../../systemd/edgeward.toml");
-        for keys in [&TOP, &TLS, &CORS, &KEY, &LIMITS, &DEADLINES, &TARGET, &TARGET_KEY, &ROUTER, &ROUTE] {
+        let tables = [&TOP, &TLS, &CORS, &KEY, &LIMITS, &DEADLINES, &TARGET, &TARGET_KEY, &ROUTER, &ROUTE];
+        for keys in tables.into_iter().chain(schema_policy::ALL) {
             for name in keys.names {
                 let there = example.lines().any(|line| {
                     let line = line.trim_start_matches('#');
                     line.starts_with(&format!("{name} ="))
                         || line.contains(&format!("[{name}]"))
                         || line.contains(&format!("{{ {name} ="))
+                        || line.contains(&format!(", {name} ="))
                 });
                 assert!(there, "systemd/edgeward.toml does not show {name} of {}", keys.title);
             }

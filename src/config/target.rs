@@ -4,15 +4,15 @@ use toml::de::{DeTable, DeValue};
 
 use super::value::{Fault, choice, count, flag, shown};
 use super::walk::{At, Section, Spot, Walk};
-use super::{DeadlineOverrides, Kind, ModelMap, Place, Roots, Target, TargetUrl, credential, schema, url};
-use crate::limits::{MODEL_NAME_BYTES, NAME_BYTES, TARGETS_MAX};
+use super::{
+    DeadlineOverrides, Kind, ModelMap, Place, Roots, Target, TargetUrl, credential, schema, terms, url,
+};
+use crate::limits::{CONCURRENT_MAX, MODEL_NAME_BYTES, NAME_BYTES, RETRIES, RETRIES_MAX, TARGETS_MAX};
 
 /// `weight` at most; only the relation to other weights counts.
 const WEIGHT_MAX: u64 = 10_000;
 /// `weight` unless it is named.
 pub(super) const WEIGHT: u32 = 100;
-/// `max_retries` at most: past the second the next target is the better bet.
-const RETRIES_MAX: u64 = 2;
 /// `context` at most, in tokens.
 const CONTEXT_MAX: u64 = 100_000_000;
 
@@ -22,6 +22,8 @@ pub(super) struct Placed {
     pub spot: Spot,
     pub url: Spot,
     pub group: Spot,
+    /// `budget.money_per_day`.
+    pub money: Spot,
 }
 
 /// The name for messages: only a usable one.
@@ -129,17 +131,7 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>, names: &mut Names) -> Opt
     let region = self::name(walk, section, "region").map(|region| region.value);
     let weight = section.read(walk, "weight", |value| count(value, 1, WEIGHT_MAX)).map_or(WEIGHT, small);
     let max_retries =
-        section.read(walk, "max_retries", |value| count(value, 0, RETRIES_MAX)).map_or(0, small);
-    for key in ["weight", "max_retries"] {
-        if section.has(key) {
-            let spot = section.spot(walk, key);
-            walk.warn(
-                &spot,
-                "is understood, and nothing acts on it yet: targets of a group are tried in the file's order, each once",
-                "leave it, for a later release; write the targets in the order in which they are to be tried",
-            );
-        }
-    }
+        section.read(walk, "max_retries", |value| count(value, 0, RETRIES_MAX.into())).map_or(RETRIES, small);
     let key = key(walk, section);
     let forward_key = section.read(walk, "forward_key", flag);
     if let (Some(At { value: true, spot }), true) = (&forward_key, section.has("key")) {
@@ -172,38 +164,47 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>, names: &mut Names) -> Opt
     if let (Some(At { value: true, spot }), false) = (&spare, https) {
         walk.warn(spot, "a spare connection saves a TLS handshake, and this url has none", "leave it out");
     }
+    let metered = section.read(walk, "metered", flag).is_some_and(|on| on.value);
+    let max_concurrent =
+        section.read(walk, "max_concurrent", |value| count(value, 1, CONCURRENT_MAX)).map(small);
+    let capabilities = terms::capabilities(walk, section);
+    let probe = terms::probe(walk, section, metered);
+    let price = terms::price(walk, section);
+    let budget = terms::budget(walk, section);
     let (name, kind, url, place) = (name?, kind?, url?, place?);
+    let target = Target {
+        name: name.value,
+        kind,
+        url: url.value,
+        place,
+        group,
+        region,
+        weight,
+        max_retries,
+        key,
+        forward_key: forward_key.is_some_and(|on| on.value),
+        models: models.unwrap_or_default(),
+        embeddings,
+        context,
+        deadlines,
+        roots,
+        include_usage,
+        // Decided for good once the first group is known.
+        spare: spare.map_or(https && !metered, |on| on.value),
+        max_concurrent,
+        capabilities,
+        probe,
+        metered,
+        price,
+        budget,
+        discovered: false,
+    };
     Some(Placed {
         spot: section.spot.clone(),
         url: url.spot,
         group: section.spot(walk, "group"),
-        target: Target {
-            name: name.value,
-            kind,
-            url: url.value,
-            place,
-            group,
-            region,
-            weight,
-            max_retries,
-            key,
-            forward_key: forward_key.is_some_and(|on| on.value),
-            models: models.unwrap_or_default(),
-            embeddings,
-            context,
-            deadlines,
-            roots,
-            include_usage,
-            // Decided for good once the first group is known.
-            spare: spare.map_or(https, |on| on.value),
-            max_concurrent: None,
-            capabilities: super::Capabilities::default(),
-            probe: super::TargetProbe::default(),
-            metered: false,
-            price: None,
-            budget: super::Budget::default(),
-            discovered: false,
-        },
+        money: section.spot_below(walk, "budget", "money_per_day"),
+        target: target.capped(),
     })
 }
 
@@ -213,7 +214,7 @@ fn usual_group(place: Option<Place>) -> String {
 }
 
 /// Every count here is bounded far below `u32::MAX`.
-fn small(count: At<u64>) -> u32 {
+pub(super) fn small(count: At<u64>) -> u32 {
     u32::try_from(count.value).unwrap_or(u32::MAX)
 }
 
@@ -336,6 +337,13 @@ fn check_one(walk: &mut Walk<'_>, placed: &Placed) {
         ),
         Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Openai => {}
     }
+    if target.budget.money_per_day.is_some() && target.price.is_none() {
+        walk.warn(
+            &placed.money,
+            "costs nothing by its price, so that this is never reached",
+            "add price = { input = …, output = … }, for a million tokens each, or leave it out",
+        );
+    }
     if target.place != Place::Cloud {
         return;
     }
@@ -390,7 +398,7 @@ impl Target {
             group: usual_group(Some(place)),
             region: None,
             weight: WEIGHT,
-            max_retries: 0,
+            max_retries: RETRIES,
             key: None,
             forward_key: false,
             models: ModelMap::default(),
@@ -407,5 +415,6 @@ impl Target {
             budget: super::Budget::default(),
             discovered: false,
         }
+        .capped()
     }
 }

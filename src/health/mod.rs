@@ -1,6 +1,13 @@
 //! What is known about each target; routing reads it and nothing else.
 
+pub mod breaker;
+mod jitter;
 pub mod report;
+pub mod share;
+pub mod sketch;
 pub mod store;
+pub mod weights;
+pub mod window;
 
 pub use report::{Change, Ended, News, Pressure, Standing, Summary, Why};
+pub use sketch::Sketch;

@@ -81,7 +81,7 @@ pub struct Record<'a> {
     pub usage: Usage,
 }
 
-fn micros(duration: Duration) -> u64 {
+pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -121,7 +121,7 @@ pub fn request_done(record: &Record<'_>) {
     }
 }
 
-/// One line a failed attempt. What is the client's doing is no warning.
+/// One line a failed attempt. What is the client's doing, or was not even sent, is no warning.
 pub fn attempt_failed(request: &str, target: &str, failure: &Failure, took: Duration) {
     macro_rules! tell {
         ($level:ident) => {
@@ -137,7 +137,7 @@ pub fn attempt_failed(request: &str, target: &str, failure: &Failure, took: Dura
             )
         };
     }
-    if failure.cause.fault() == crate::cause::Fault::Downstream {
+    if failure.cause.fault() == crate::cause::Fault::Downstream || failure.cause == Cause::Suspended {
         tell!(info);
     } else {
         tell!(warn);
@@ -495,11 +495,12 @@ pub(super) mod tests {
         );
     }
 
-    /// Every id of this file, with its name: the catalog is tested against this.
+    /// Every id of all events, with its name: the catalog is tested against this.
     fn all() -> Vec<String> {
         let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
-        let ids: Vec<String> = include_str!("events.rs")
-            .lines()
+        let ids: Vec<String> = [include_str!("events.rs"), include_str!("health_events.rs")]
+            .iter()
+            .flat_map(|file| file.lines())
             .filter(|line| line.starts_with("pub const ") && line.contains(": &str = \""))
             .filter_map(quoted)
             .collect();

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::gateway::Gateway;
+use super::news;
 use crate::cause::{Cause, Failure, Fault};
 use crate::dialect::event::Usage;
 use crate::dialect::request::Call;
@@ -57,27 +58,32 @@ impl Account {
     }
 
     /// An attempt at `target` begins.
-    pub fn attempt_begins(&mut self, target: usize) {
+    ///
+    /// # Errors
+    /// It does not: the target must be left alone at present. The attempt has failed by that, at nobody's cost.
+    pub fn attempt_begins(&mut self, target: usize) -> Result<(), Failure> {
         self.attempt_over(Ended::Neutral);
         let at = now();
         self.attempt_began = at;
-        self.ticket = self.gateway.store.borrow_mut().begin(target, &self.model, at).ok();
+        let begun = self.gateway.store.borrow_mut().begin(target, &self.model, at);
+        self.ticket = Some(begun.map_err(|why| Failure::with(Cause::Suspended, &why.in_words()))?);
+        Ok(())
     }
 
     /// The attempt at `target` failed before its commit.
     pub fn attempt_failed(&mut self, target: usize, failure: Failure, retry_after: Option<Duration>) {
         let at = now();
-        let news = self.attempt_over(Ended::Failed(failure.cause, retry_after));
+        let news = self.attempt_over(ended_by(failure.cause, retry_after));
         let name = self.gateway.name(target);
         self.gateway.metrics.attempt(target, Some(failure.cause));
         if failure.cause.fault() != Fault::Downstream {
             events::attempt_failed(&self.id, name, &failure, at - self.attempt_began);
         }
-        for news in news {
-            if let Change::Misconfigured(_) = news.what {
-                events::target_misconfigured(name, &failure);
-            }
-        }
+        let (misconfigured, others): (Vec<_>, Vec<_>) =
+            news.into_iter().partition(|news| matches!(news.what, Change::Misconfigured(_)));
+        // In the target's own words.
+        misconfigured.iter().for_each(|_| events::target_misconfigured(name, &failure));
+        news::say(&self.gateway, &others);
         if failure.cause == Cause::Clock {
             self.gateway.waits_for_time(target, &failure);
         }
@@ -92,11 +98,16 @@ impl Account {
         self.answered(Some(at - self.attempt_began), at);
     }
 
-    /// The attempt at `target` has an answer that is passed on as it comes: no first token is measured.
-    pub fn passed(&mut self, target: usize) {
+    /// The attempt at `target` has an answer that is passed on as it comes: no first token is measured. A refusal,
+    /// which is the client's doing, says nothing about the target.
+    pub fn passed(&mut self, target: usize, good: bool) {
         let at = now();
         self.committed = Some((target, at - self.began));
-        self.answered(None, at);
+        if good {
+            self.answered(None, at);
+        } else {
+            self.attempt_over(Ended::Neutral);
+        }
     }
 
     /// Whose answer the client is getting.
@@ -162,11 +173,12 @@ impl Account {
             return;
         }
         let ended = match &broke {
-            Some((_, failure)) => Ended::Failed(failure.cause, None),
+            Some((_, failure)) => ended_by(failure.cause, None),
             None if self.committed.is_some() => Ended::Well,
             None => Ended::Neutral,
         };
-        self.attempt_over(ended);
+        let news = self.attempt_over(ended);
+        news::say(&self.gateway, &news);
         self.gateway.metrics.request(outcome);
         if let Some((target, failure)) = &broke {
             self.gateway.metrics.attempt(*target, Some(failure.cause));
@@ -203,6 +215,14 @@ impl Account {
             Some(ticket) => self.gateway.store.borrow_mut().end(ticket, ended, now()),
             None => Vec::new(),
         }
+    }
+}
+
+/// What a failure says about its target: nothing, unless it is the target's fault.
+fn ended_by(cause: Cause, retry_after: Option<Duration>) -> Ended {
+    match cause.fault() {
+        Fault::Upstream => Ended::Failed(cause, retry_after),
+        Fault::Downstream | Fault::Internal => Ended::Neutral,
     }
 }
 

@@ -4,13 +4,16 @@
 //! ([`super::drive`]) owns sockets, bytes and the clock: it performs the action and reports what came of
 //! it. A request's body is read and planned before the machine begins.
 //!
-//! `Planned → Attempting → Gating → Relaying → Done`; each failed attempt leads back to `Attempting`.
+//! `Planned → Attempting → Gating → Relaying → Done`; each failed attempt leads back to `Attempting`, at once to
+//! another candidate, or by way of `Asking` and `Pausing` to one that is asked again.
 
 use std::time::{Duration, Instant};
 
+use super::turns::{Turn, Turns};
 use crate::cause::Cause;
+use crate::config::Retry;
 use crate::gate::{Emptiness, Verdict};
-use crate::limits::{CANDIDATES_MAX, DONE_GRACE, FINISH_GRACE, PROGRESS_EXTENSION_MAX};
+use crate::limits::{ATTEMPTS_MAX, DONE_GRACE, FINISH_GRACE, PROGRESS_EXTENSION_MAX};
 use crate::route::Candidate;
 
 /// What happened.
@@ -30,8 +33,11 @@ pub enum Event<'a> {
     Progress,
     /// The gate's verdict.
     Verdict(&'a Verdict),
-    /// The target refused; [`Cause::ClientFault`] means that its answer belongs to the client.
-    Rejected(Cause),
+    /// The target refused, and may have named a pause; [`Cause::ClientFault`] means that its answer belongs to the
+    /// client.
+    Rejected(Cause, Option<Duration>),
+    /// What the retry budget says to [`Action::AskRetry`].
+    MayRetry(bool),
     /// After the commit: something that is not a sign of life only was relayed.
     Moved {
         /// Content or thinking was among it.
@@ -67,6 +73,10 @@ pub enum Action {
         /// Not from the pool.
         fresh: bool,
     },
+    /// Draw one retry from the budget, and tell by [`Event::MayRetry`]. It is drawn only if it will be made.
+    AskRetry,
+    /// Drop what is left of the last attempt, then wait for the deadline.
+    Pause,
     /// Send the request.
     Send,
     /// Read on, judge or relay what comes.
@@ -113,6 +123,15 @@ enum State {
         n: usize,
         clock: TokenClock,
     },
+    /// Whether this candidate may be asked again then.
+    Asking {
+        n: usize,
+        until: Instant,
+    },
+    Pausing {
+        n: usize,
+        until: Instant,
+    },
     /// `end_at`: the stream says that it is finished; when to end it, whatever still comes.
     Relaying {
         n: usize,
@@ -146,7 +165,8 @@ pub struct Exchange {
     state: State,
     total: Instant,
     beat: Option<(Duration, Instant)>,
-    tried: heapless::Vec<Tried, CANDIDATES_MAX>,
+    tried: heapless::Vec<Tried, ATTEMPTS_MAX>,
+    turns: Turns,
     /// After a context overflow: only windows larger than this.
     window_above: Option<u32>,
     /// Such an overflow came as a refusal, which can be passed on; inside a stream it cannot.
@@ -156,7 +176,8 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// A machine for these candidates. `total` is when the time before the commit is used up.
+    /// A machine for these candidates. `total` is when the time before the commit is used up. Nobody is asked again
+    /// unless [`Exchange::retrying`] says so.
     #[must_use]
     pub fn new(
         candidates: Vec<Candidate>,
@@ -166,6 +187,7 @@ impl Exchange {
         now: Instant,
     ) -> Self {
         Exchange {
+            turns: Turns::new(Retry::default(), 0, candidates.len()),
             candidates,
             prompt_tokens,
             state: State::Planned,
@@ -177,6 +199,12 @@ impl Exchange {
             empties_with_tokens: 0,
             kept: None,
         }
+    }
+
+    /// How candidates with `max_retries` are asked again. `seed` decides the jitter.
+    #[must_use]
+    pub fn retrying(self, policy: &Retry, seed: u64) -> Self {
+        Exchange { turns: Turns::new(policy.clone(), seed, self.candidates.len()), ..self }
     }
 
     /// The failed attempts so far, in order.
@@ -213,7 +241,9 @@ impl Exchange {
         let beat = self.beat.map(|(_, at)| at);
         let own = match self.state {
             State::Planned | State::Done => return None,
-            State::Attempting { phase: Phase::Connecting { until, .. }, .. } => until,
+            State::Attempting { phase: Phase::Connecting { until, .. }, .. }
+            | State::Asking { until, .. }
+            | State::Pausing { until, .. } => until,
             State::Attempting { phase: Phase::AwaitingHead { clock, .. }, .. }
             | State::Gating { clock, .. } => clock.until,
             State::Relaying { stall_at, end_at, .. } => {
@@ -230,7 +260,13 @@ impl Exchange {
             return self.stop(cause);
         }
         match (self.state, event) {
-            (State::Planned, Event::Start) => self.attempt(0, now),
+            (State::Planned, Event::Start) => self.turn(None, now),
+            (State::Asking { n, until }, Event::MayRetry(may)) => self.asked(n, until, may, now),
+            // Nobody answers for the budget.
+            (State::Asking { n, until }, Event::Deadline) => self.asked(n, until, false, now),
+            (State::Pausing { n, until }, Event::Deadline) => self.pause_deadline(n, until, now),
+            // The driver's own trouble while nothing is under way.
+            (State::Asking { .. } | State::Pausing { .. }, Event::Failed(cause)) => self.refuse(cause),
             (State::Attempting { n, phase: Phase::Connecting { fresh, .. } }, Event::Connected) => {
                 self.connected(n, fresh, now)
             }
@@ -240,10 +276,10 @@ impl Exchange {
                 Action::Read
             }
             (State::Attempting { n, .. } | State::Gating { n, .. }, Event::Failed(cause)) => {
-                self.next(n, cause, now)
+                self.next(n, cause, None, now)
             }
-            (State::Attempting { n, .. } | State::Gating { n, .. }, Event::Rejected(cause)) => {
-                self.rejected(n, cause, now)
+            (State::Attempting { n, .. } | State::Gating { n, .. }, Event::Rejected(cause, wait)) => {
+                self.rejected(n, cause, wait, now)
             }
             // The driver's own trouble: ignored, it would be asked to read for ever.
             (State::Planned, Event::Failed(cause)) => self.refuse(cause),
@@ -271,6 +307,8 @@ impl Exchange {
                 State::Planned
                 | State::Attempting { .. }
                 | State::Gating { .. }
+                | State::Asking { .. }
+                | State::Pausing { .. }
                 | State::Relaying { .. }
                 | State::Done,
                 _,
@@ -278,20 +316,48 @@ impl Exchange {
         }
     }
 
-    fn attempt(&mut self, from: usize, now: Instant) -> Action {
+    /// Whoever is next, after `last` failed.
+    fn turn(&mut self, last: Option<usize>, now: Instant) -> Action {
         if now >= self.total {
             return self.refuse(Cause::TimeoutTotal);
         }
         let fits =
             |c: &Candidate| self.window_above.is_none_or(|least| c.context.is_some_and(|has| has > least));
-        match self.candidates.iter().enumerate().skip(from).find(|(_, candidate)| fits(candidate)) {
-            Some((n, candidate)) => {
-                let until = now + candidate.deadlines.connect;
-                self.state = State::Attempting { n, phase: Phase::Connecting { until, fresh: false } };
-                Action::Connect { candidate: n, fresh: false }
+        match self.turns.next(last, &self.candidates, fits, self.total, now) {
+            Turn::First(n) => self.attempt(n, now),
+            Turn::Again(n, until) => {
+                self.state = State::Asking { n, until };
+                Action::AskRetry
             }
-            None => self.exhausted(),
+            Turn::Nobody => self.exhausted(),
         }
+    }
+
+    fn attempt(&mut self, n: usize, now: Instant) -> Action {
+        let Some(candidate) = self.candidates.get(n) else { return self.refuse(Cause::Internal) };
+        let until = now + candidate.deadlines.connect;
+        self.turns.asked(n);
+        self.state = State::Attempting { n, phase: Phase::Connecting { until, fresh: false } };
+        Action::Connect { candidate: n, fresh: false }
+    }
+
+    fn asked(&mut self, n: usize, until: Instant, may: bool, now: Instant) -> Action {
+        if !may {
+            self.turns.deny();
+            return self.turn(None, now);
+        }
+        if until <= now {
+            return self.attempt(n, now);
+        }
+        self.state = State::Pausing { n, until };
+        Action::Pause
+    }
+
+    fn pause_deadline(&mut self, n: usize, until: Instant, now: Instant) -> Action {
+        if now >= self.total {
+            return self.refuse(Cause::TimeoutTotal);
+        }
+        if now >= until { self.attempt(n, now) } else { self.beat(now) }
     }
 
     fn connected(&mut self, n: usize, fresh: bool, now: Instant) -> Action {
@@ -301,7 +367,7 @@ impl Exchange {
         let slope = d.first_token_per_1k.saturating_mul(thousandths) / 1000;
         let allowance = d.first_token.saturating_add(slope);
         // Nobody is left to turn to: a silent start may be a model being loaded, which is worth waiting for.
-        let last = n + 1 == self.candidates.len();
+        let last = !self.turns.has_fresh();
         let (wait, cause) = if last && candidate.loads && d.load > allowance {
             (d.load, Cause::TimeoutLoad)
         } else {
@@ -317,7 +383,7 @@ impl Exchange {
     fn stale(&mut self, n: usize, phase: Phase, now: Instant) -> Action {
         let (Phase::Connecting { fresh, .. } | Phase::AwaitingHead { fresh, .. }) = phase;
         if fresh {
-            return self.next(n, Cause::Closed, now);
+            return self.next(n, Cause::Closed, None, now);
         }
         if now >= self.total {
             return self.out_of_time(n);
@@ -328,21 +394,21 @@ impl Exchange {
         Action::Connect { candidate: n, fresh: true }
     }
 
-    fn rejected(&mut self, n: usize, cause: Cause, now: Instant) -> Action {
+    fn rejected(&mut self, n: usize, cause: Cause, wait: Option<Duration>, now: Instant) -> Action {
         if cause == Cause::ClientFault {
             self.note(n, cause);
             self.state = State::Done;
             return Action::PassRejection;
         }
         self.rejected_as_too_long |= cause == Cause::ContextOverflow;
-        self.next(n, cause, now)
+        self.next(n, cause, wait, now)
     }
 
     fn verdict(&mut self, n: usize, verdict: &Verdict, now: Instant) -> Action {
         match verdict {
             Verdict::Commit => self.commit(n, now),
-            Verdict::Failed(failure) => self.next(n, failure.cause, now),
-            Verdict::Overflow => self.next(n, Cause::Overflow, now),
+            Verdict::Failed(failure) => self.next(n, failure.cause, None, now),
+            Verdict::Overflow => self.next(n, Cause::Overflow, None, now),
             Verdict::Empty(emptiness) => {
                 if self.keeps(*emptiness) {
                     self.kept = Some(*emptiness);
@@ -353,7 +419,7 @@ impl Exchange {
                     self.state = State::Done;
                     return Action::PassEmpty;
                 }
-                self.next(n, Cause::Empty, now)
+                self.next(n, Cause::Empty, None, now)
             }
         }
     }
@@ -371,8 +437,8 @@ impl Exchange {
             return self.out_of_time(n);
         }
         match phase {
-            Phase::Connecting { until, .. } if now >= until => self.next(n, Cause::TimeoutConnect, now),
-            Phase::AwaitingHead { clock, .. } if now >= clock.until => self.next(n, clock.cause, now),
+            Phase::Connecting { until, .. } if now >= until => self.next(n, Cause::TimeoutConnect, None, now),
+            Phase::AwaitingHead { clock, .. } if now >= clock.until => self.next(n, clock.cause, None, now),
             Phase::Connecting { .. } | Phase::AwaitingHead { .. } => self.beat(now),
         }
     }
@@ -415,8 +481,8 @@ impl Exchange {
         if whole { Action::EndClean } else { Action::EndBroken(cause) }
     }
 
-    /// This candidate failed: on to the next one.
-    fn next(&mut self, n: usize, cause: Cause, now: Instant) -> Action {
+    /// This candidate failed, and may have asked for a pause: on to whoever is next.
+    fn next(&mut self, n: usize, cause: Cause, wait: Option<Duration>, now: Instant) -> Action {
         if cause == Cause::TimeoutTotal {
             return self.out_of_time(n);
         }
@@ -425,7 +491,9 @@ impl Exchange {
             let window = self.candidates.get(n).and_then(|c| c.context).unwrap_or(0);
             self.window_above = Some(self.window_above.map_or(window, |least| least.max(window)));
         }
-        self.attempt(n + 1, now)
+        let most = self.candidates.get(n).map_or(0, |candidate| candidate.max_retries);
+        self.turns.failed(n, most, cause, wait, now);
+        self.turn(Some(n), now)
     }
 
     fn exhausted(&mut self) -> Action {
@@ -456,7 +524,12 @@ impl Exchange {
         let before = std::mem::replace(&mut self.state, State::Done);
         match before {
             State::Done => Action::Wait,
-            State::Planned | State::Attempting { .. } | State::Gating { .. } | State::Relaying { .. }
+            State::Planned
+            | State::Attempting { .. }
+            | State::Gating { .. }
+            | State::Asking { .. }
+            | State::Pausing { .. }
+            | State::Relaying { .. }
                 if cause == Cause::ClientGone =>
             {
                 Action::Abandon
@@ -466,12 +539,12 @@ impl Exchange {
                 self.note(n, cause);
                 Action::Refuse(cause)
             }
-            State::Planned => Action::Refuse(cause),
+            State::Planned | State::Asking { .. } | State::Pausing { .. } => Action::Refuse(cause),
         }
     }
 
     fn note(&mut self, candidate: usize, cause: Cause) {
-        // One entry a candidate, and there are at most CANDIDATES_MAX: this cannot be full.
+        // One entry an attempt, and there are at most ATTEMPTS_MAX: this cannot be full.
         let _full = self.tried.push(Tried { candidate, cause });
     }
 }

@@ -4,6 +4,8 @@ use super::*;
 use crate::cause::Failure;
 use crate::config::Deadlines;
 
+#[path = "exchange_tests/again.rs"]
+mod again;
 #[path = "exchange_tests/any.rs"]
 mod any;
 
@@ -21,7 +23,14 @@ const DEADLINES: Deadlines = Deadlines {
 };
 
 fn candidate(target: usize) -> Candidate {
-    Candidate { target, model: "m".to_owned(), deadlines: DEADLINES, context: None, loads: false }
+    Candidate {
+        target,
+        model: "m".to_owned(),
+        deadlines: DEADLINES,
+        context: None,
+        loads: false,
+        max_retries: 0,
+    }
 }
 
 /// A machine and its clock.
@@ -120,7 +129,7 @@ fn every_failure_goes_to_the_next_and_the_last_one_is_told() {
     assert_eq!(table.on(Event::Failed(Cause::Refused)), connect(1));
     assert_eq!(table.judged(&failed(Cause::Oom)), connect(2));
     assert_eq!(table.on(Event::Connected), Action::Send);
-    assert_eq!(table.on(Event::Rejected(Cause::RateLimited)), connect(3));
+    assert_eq!(table.on(Event::Rejected(Cause::RateLimited, None)), connect(3));
     assert_eq!(table.judged(&Verdict::Overflow), Action::Refuse(Cause::Overflow));
     let want = [(0, Cause::Refused), (1, Cause::Oom), (2, Cause::RateLimited), (3, Cause::Overflow)];
     assert_eq!(table.tried(), want);
@@ -233,7 +242,7 @@ fn the_total_bounds_everything_before_the_commit() {
 #[test]
 fn a_clients_fault_goes_back_and_nobody_else_is_asked() {
     let mut table = Table::of(3).sent();
-    assert_eq!(table.on(Event::Rejected(Cause::ClientFault)), Action::PassRejection);
+    assert_eq!(table.on(Event::Rejected(Cause::ClientFault, None)), Action::PassRejection);
     assert!(table.machine.is_done());
 }
 
@@ -244,12 +253,12 @@ fn too_long_a_prompt_goes_only_to_larger_windows() {
         vec![window(0, Some(8)), window(1, None), window(2, Some(8)), window(3, Some(16)), window(4, Some(9))]
     };
     let mut table = Table::new(windows()).sent();
-    assert_eq!(table.on(Event::Rejected(Cause::ContextOverflow)), connect(3));
+    assert_eq!(table.on(Event::Rejected(Cause::ContextOverflow, None)), connect(3));
     assert_eq!(table.judged(&failed(Cause::Oom)), connect(4), "another failure narrows nothing");
     let mut too_long = Table::new(windows()).sent();
-    too_long.on(Event::Rejected(Cause::ContextOverflow));
+    too_long.on(Event::Rejected(Cause::ContextOverflow, None));
     too_long.on(Event::Connected);
-    assert_eq!(too_long.on(Event::Rejected(Cause::ContextOverflow)), Action::PassRejection);
+    assert_eq!(too_long.on(Event::Rejected(Cause::ContextOverflow, None)), Action::PassRejection);
     assert_eq!(too_long.tried(), [(0, Cause::ContextOverflow), (3, Cause::ContextOverflow)]);
 }
 

@@ -11,6 +11,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::body::Budget;
 use super::cancel::Live;
+use super::news;
 use super::upstream::{ProxyRules, SetupError, Upstreams};
 use crate::cause::{Cause, Failure};
 use crate::config::{Config, Target};
@@ -19,6 +20,8 @@ use crate::health::store::Store;
 use crate::observe::events;
 use crate::observe::metrics::{Gauges, Metrics};
 use crate::route;
+use crate::route::hedge::HedgeShare;
+use crate::route::retry::RetryBudget;
 use crate::time::Steps;
 
 /// What outlives a reload: the process's own state.
@@ -35,6 +38,10 @@ pub struct Process {
     pub connection_closed: Notify,
     /// When this process began to serve.
     pub started: Instant,
+    /// What retries may draw on.
+    pub retries: RefCell<RetryBudget>,
+    /// What hedges may draw on.
+    pub hedges: RefCell<HedgeShare>,
 }
 
 /// One per configuration, on the process's one thread. A request keeps the one that it began with.
@@ -93,6 +100,8 @@ impl Gateway {
                 closing: watch::Sender::new(false),
                 connection_closed: Notify::new(),
                 started: crate::time::now(),
+                retries: RefCell::default(),
+                hedges: RefCell::default(),
             }),
             store: RefCell::new(Store::new(
                 &config.health,
@@ -183,6 +192,20 @@ impl Gateway {
         })
     }
 
+    /// Whether the retry budget has one left; it is drawn.
+    #[must_use]
+    pub fn may_retry(&self, now: Instant) -> bool {
+        self.process.retries.borrow_mut().take(self.config.retry.budget, now)
+    }
+
+    /// Different for each request.
+    #[must_use]
+    pub fn random(&self) -> u64 {
+        let mut bits = [0_u8; 8];
+        let _alike = self.random.fill(&mut bits);
+        u64::from_le_bytes(bits)
+    }
+
     /// A spare connection to `target`, in time or not at all; nobody waits for it.
     pub async fn warm(&self, target: usize) {
         match self.upstreams.warm(target).await {
@@ -211,6 +234,12 @@ impl Gateway {
             events::clock_set(wall, waited.len());
             waited
         })
+    }
+
+    /// What time alone has changed of the targets' health; about once a second.
+    pub fn tick(&self, now: Instant) {
+        let news = self.store.borrow_mut().tick(now);
+        news::say(self, &news);
     }
 
     /// Gauges for the metrics page.

@@ -53,8 +53,11 @@ pub async fn pass(job: Job) {
 async fn answer(job: &Job, plan: &Plan, account: &mut Account) {
     let mut missing = None;
     for candidate in &plan.candidates {
-        account.attempt_begins(candidate.target);
-        let failure = match attempt(job, candidate).await {
+        let tried = match account.attempt_begins(candidate.target) {
+            Ok(()) => attempt(job, candidate).await,
+            Err(failure) => Err(failure),
+        };
+        let failure = match tried {
             Ok(reply) => match cause_of(reply.status) {
                 None => return relay(job, candidate.target, reply, account).await,
                 Some(cause) => {
@@ -140,7 +143,7 @@ fn request(job: &Job, target: &Target, candidate: &Candidate) -> Result<Request<
 async fn relay(job: &Job, target: usize, mut reply: Reply, account: &mut Account) {
     let mut headers = head::to_client(&reply.headers);
     head::own(&mut headers, &job.id, Some(job.gateway.name(target)), "");
-    account.passed(target);
+    account.passed(target, reply.status.is_success());
     account.status(reply.status.as_u16());
     job.outlet.head(Head { status: reply.status, headers, whole: None });
     loop {

@@ -29,6 +29,8 @@ pub struct Candidate {
     pub context: Option<u32>,
     /// Whether a silent start may be a model being loaded: Ollama loads inside the request.
     pub loads: bool,
+    /// How often it may be asked again.
+    pub max_retries: u32,
 }
 
 /// What routing knows of a request.
@@ -215,6 +217,7 @@ fn candidate(
         deadlines: route.map_or(deadlines, |route| deadlines.overlaid(&route.deadlines)),
         context: target.context,
         loads: target.kind == Kind::Ollama,
+        max_retries: target.max_retries,
     }
 }
 

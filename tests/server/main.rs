@@ -16,6 +16,7 @@ mod endpoints;
 mod keys;
 mod limits;
 mod program;
+mod retries;
 #[path = "../support/said.rs"]
 mod said;
 mod strict;

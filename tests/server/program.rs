@@ -116,7 +116,7 @@ impl Program {
     }
 
     pub async fn start_in(folder: Folder, config: &str, env: &[(&str, &str)]) -> Program {
-        let config = format!("listen = [\"127.0.0.1:0\"]\n{config}");
+        let config = format!("listen = [\"127.0.0.1:0\"]\n{config}{}", quiet(config));
         let command = command(&folder, "run", &config, env);
         Program::started(folder, command).await
     }
@@ -223,14 +223,21 @@ impl Program {
     }
 }
 
-/// One `[[target]]` that keeps every model's name; `more` has further keys.
+/// Without requests of the program's own, which a test that counts would see; unless it is about them.
+fn quiet(config: &str) -> &'static str {
+    if config.contains("[probe]") { "" } else { "\n[probe]\nenabled = false\n" }
+}
+
+/// One `[[target]]` that keeps every model's name, and is asked once unless `more`, which has further keys, says
+/// otherwise.
 pub fn target(name: &str, kind: &str, server: &SimServer, more: &str) -> String {
     target_at(name, kind, &server.url(), more)
 }
 
 pub fn target_at(name: &str, kind: &str, url: &str, more: &str) -> String {
+    let once = if more.contains("max_retries") { "" } else { "max_retries = 0\n" };
     format!(
-        "\n[[target]]\nname = \"{name}\"\nkind = \"{kind}\"\nurl = \"{url}\"\nplace = \"local\"\ngroup = \"g\"\n{more}\n"
+        "\n[[target]]\nname = \"{name}\"\nkind = \"{kind}\"\nurl = \"{url}\"\nplace = \"local\"\ngroup = \"g\"\n{once}{more}\n"
     )
 }
 

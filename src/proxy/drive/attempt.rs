@@ -27,7 +27,10 @@ impl Driver {
     pub(super) async fn connect(&mut self, candidate: usize, fresh: bool) -> Action {
         self.next_attempt(candidate);
         let target = self.target();
-        self.account.attempt_begins(target);
+        // A stale connection's successor is the same attempt.
+        if !fresh && let Err(failure) = self.account.attempt_begins(target) {
+            return self.failed(failure);
+        }
         let gateway = Rc::clone(&self.job.gateway);
         match self.pace.run(gateway.upstreams.connect(target, fresh)).await {
             Err(action) => action,
@@ -108,7 +111,7 @@ impl Driver {
                 target: self.target(),
             });
         }
-        self.pace.exchange.on(Event::Rejected(cause), now())
+        self.pace.exchange.on(Event::Rejected(cause, self.attempt.retry_after), now())
     }
 
     pub(super) fn request(&mut self) -> Result<Request<RequestBody>, Failure> {

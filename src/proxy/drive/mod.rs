@@ -78,11 +78,13 @@ impl Job {
 /// Runs a request to its end.
 pub async fn drive(job: Job) {
     let at = now();
+    job.gateway.process.retries.borrow_mut().request(at);
     let plan = job.plan(at);
     let total = plan.candidates.first().map_or(limits::TOTAL, |first| first.deadlines.total);
     let total = (at + total).min(job.began + job.gateway.config.limits.request_time);
     let heartbeat = if job.call.stream { plan.heartbeat } else { None };
-    let exchange = Exchange::new(plan.candidates.clone(), job.call.prompt_tokens, heartbeat, total, at);
+    let exchange = Exchange::new(plan.candidates.clone(), job.call.prompt_tokens, heartbeat, total, at)
+        .retrying(&job.gateway.config.retry, job.gateway.random());
     let account = Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began);
     let pace = Pace {
         clock: Clock::new(Rc::clone(&job.cancel), at),
@@ -174,6 +176,8 @@ impl Driver {
             self.note_failures();
             action = match action {
                 Action::Connect { candidate, fresh } => self.connect(candidate, fresh).await,
+                Action::AskRetry => self.ask_retry(),
+                Action::Pause => self.pause().await,
                 Action::Send => self.send().await,
                 Action::Read | Action::Wait | Action::Beat => self.read().await,
                 Action::Expire(cause) => self.expire(cause),
@@ -197,6 +201,21 @@ impl Driver {
             *buffer = Some(gate.into_buffer());
         }
         self.attempt.candidate = candidate;
+    }
+
+    fn ask_retry(&mut self) -> Action {
+        let at = now();
+        let may = self.job.gateway.may_retry(at);
+        self.pace.exchange.on(Event::MayRetry(may), at)
+    }
+
+    /// Nothing is under way: only time, a sign of life for the client, or a stop goes on from here.
+    async fn pause(&mut self) -> Action {
+        self.next_attempt(self.attempt.candidate);
+        match self.pace.run(std::future::pending::<std::convert::Infallible>()).await {
+            Err(action) => action,
+            Ok(never) => match never {},
+        }
     }
 
     fn failed(&mut self, failure: Failure) -> Action {

@@ -1,10 +1,10 @@
 //! Events in any order, at any time: what must hold whatever happens.
 
-use std::collections::BTreeSet;
-
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::{Retry, RetryFirst};
+use crate::limits::RETRY_WAIT_MAX;
 
 const TOTAL: Duration = secs(60);
 
@@ -17,11 +17,12 @@ enum Happens {
     Head,
     Progress,
     Judged(Verdict),
-    Rejected(Cause),
+    Rejected(Cause, Option<Duration>),
     Moved(bool, bool, bool),
     Ended(bool),
     Broke,
     ErrorEvent,
+    Budget(bool),
     Deadline,
     Stop(Cause),
 }
@@ -34,9 +35,11 @@ fn happens() -> impl Strategy<Value = Happens> {
             Cause::Oom,
             Cause::ContextOverflow,
             Cause::RateLimited,
+            Cause::Suspended,
             Cause::Internal,
         ])
     };
+    let wait = || prop::option::of((0..20_u64).prop_map(secs));
     let verdict = prop_oneof![
         2 => Just(Verdict::Commit),
         4 => failing().prop_map(failed),
@@ -52,7 +55,9 @@ fn happens() -> impl Strategy<Value = Happens> {
         8 => Just(Happens::Head),
         3 => Just(Happens::Progress),
         8 => verdict.prop_map(Happens::Judged),
-        2 => prop_oneof![failing(), Just(Cause::ClientFault)].prop_map(Happens::Rejected),
+        2 => (prop_oneof![failing(), Just(Cause::ClientFault)], wait())
+            .prop_map(|(cause, wait)| Happens::Rejected(cause, wait)),
+        2 => any::<bool>().prop_map(Happens::Budget),
         3 => any::<(bool, bool, bool)>().prop_map(|(a, b, c)| Happens::Moved(a, b, c)),
         1 => any::<bool>().prop_map(Happens::Ended),
         1 => Just(Happens::Broke),
@@ -63,13 +68,14 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
-    let one = (prop::option::of(1..5_u32), any::<bool>(), 1..30_u64);
+    let one = (prop::option::of(1..5_u32), any::<bool>(), 1..30_u64, 0..=2_u32);
     prop::collection::vec(one, 0..6).prop_map(|all| {
         all.into_iter()
             .enumerate()
-            .map(|(target, (context, loads, first))| Candidate {
+            .map(|(target, (context, loads, first, max_retries))| Candidate {
                 context,
                 loads,
+                max_retries,
                 deadlines: Deadlines { first_token: secs(first), ..DEADLINES },
                 ..candidate(target)
             })
@@ -84,8 +90,16 @@ struct Watch {
     now: Instant,
     every: Option<Duration>,
     current: Option<usize>,
-    connected: BTreeSet<usize>,
-    again: BTreeSet<usize>,
+    first: RetryFirst,
+    /// Every attempt, by its candidate, and whether it was made anew after a stale connection.
+    connected: Vec<usize>,
+    stale: bool,
+    /// When each candidate last failed, and how long it must be left alone.
+    failed: Vec<Option<(Instant, Cause, Duration)>>,
+    /// The budget was asked, and what it said last.
+    asking: bool,
+    granted: bool,
+    denied: bool,
     sent: Option<Instant>,
     committed: bool,
     over: bool,
@@ -98,16 +112,23 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(candidates: Vec<Candidate>, prompt: u64, every: Option<Duration>) -> Self {
+    fn new(candidates: Vec<Candidate>, prompt: u64, every: Option<Duration>, first: RetryFirst) -> Self {
         let now = crate::time::now();
+        let policy = Retry { first, ..Retry::default() };
+        let failed = vec![None; candidates.len()];
         Watch {
-            machine: Exchange::new(candidates, prompt, every, now + TOTAL, now),
+            machine: Exchange::new(candidates, prompt, every, now + TOTAL, now).retrying(&policy, 7),
             start: now,
             now,
             every,
             current: None,
-            connected: BTreeSet::new(),
-            again: BTreeSet::new(),
+            first,
+            connected: Vec::new(),
+            stale: false,
+            failed,
+            asking: false,
+            granted: false,
+            denied: false,
             sent: None,
             committed: false,
             over: false,
@@ -125,6 +146,15 @@ impl Watch {
         let timed_out = Happens::Judged(failed(Cause::TimeoutFirstToken));
         let happens = if self.asked && !matches!(happens, Happens::Judged(_)) { &timed_out } else { happens };
         self.asked = false;
+        let draws = Happens::Budget(true);
+        let happens = match happens {
+            Happens::Budget(_) | Happens::Stop(_) => happens,
+            _ if self.asking => &draws,
+            _ => happens,
+        };
+        self.granted = self.asking && matches!(happens, Happens::Budget(true));
+        self.denied |= self.asking && matches!(happens, Happens::Budget(false));
+        self.asking = false;
         let before = self.machine.deadline();
         let event = match happens {
             Happens::Connected => Event::Connected,
@@ -133,7 +163,8 @@ impl Watch {
             Happens::Head => Event::Head,
             Happens::Progress => Event::Progress,
             Happens::Judged(verdict) => Event::Verdict(verdict),
-            Happens::Rejected(cause) => Event::Rejected(*cause),
+            Happens::Rejected(cause, wait) => Event::Rejected(*cause, *wait),
+            Happens::Budget(may) => Event::MayRetry(*may),
             Happens::Moved(spoke, finished, done) => moved(*spoke, *finished, *done),
             Happens::Ended(whole) => Event::Ended { whole: *whole },
             Happens::Broke => Event::Broke(Cause::Reset),
@@ -145,10 +176,18 @@ impl Watch {
             Happens::Stop(cause) => Event::Stop(*cause),
         };
         self.remember(event);
+        let tried = self.machine.tried().len();
         let action = self.machine.on(event, self.now);
+        for tried in &self.machine.tried()[tried..] {
+            let wait = match event {
+                Event::Rejected(_, wait) => wait.unwrap_or_default(),
+                _ => Duration::ZERO,
+            };
+            self.failed[tried.candidate] = Some((self.now, tried.cause, wait));
+        }
         self.check(event, action);
         if event == Event::Deadline && before.is_some() {
-            let moved = self.asked || matches!(action, Action::Connect { .. });
+            let moved = self.asked || matches!(action, Action::Connect { .. } | Action::AskRetry);
             let later = self.machine.deadline().is_none_or(|at| at > self.now);
             assert!(moved || later, "{action:?}: a deadline that stays would spin");
         }
@@ -158,21 +197,19 @@ impl Watch {
         let Some(current) = self.current else { return };
         let gating = !self.committed && !self.over;
         let overflow = match event {
-            Event::Failed(cause) | Event::Rejected(cause) => cause == Cause::ContextOverflow,
+            Event::Failed(cause) | Event::Rejected(cause, _) => cause == Cause::ContextOverflow,
             Event::Verdict(Verdict::Failed(failure)) => failure.cause == Cause::ContextOverflow,
             _ => false,
         };
         if overflow && gating {
-            let tried = self.machine.tried().len();
             let has = self.machine.candidates()[current].context.unwrap_or(0);
             // A verdict that the machine does not wait for is ignored; then nothing is tried by it either.
             if self.fits(event) {
                 self.window = Some(self.window.unwrap_or(0).max(has));
             }
-            assert!(tried <= current);
         }
         if gating && self.fits(event) {
-            self.refusal |= matches!(event, Event::Rejected(Cause::ClientFault | Cause::ContextOverflow));
+            self.refusal |= matches!(event, Event::Rejected(Cause::ClientFault | Cause::ContextOverflow, _));
             if let Event::Verdict(Verdict::Empty(emptiness)) = event {
                 self.kept |= *emptiness != Emptiness::Nothing;
                 self.hidden += usize::from(*emptiness == Emptiness::StopWithTokens);
@@ -182,7 +219,11 @@ impl Watch {
 
     /// Whether the machine listens to this now.
     fn fits(&self, event: Event<'_>) -> bool {
-        !matches!(event, Event::Verdict(_)) || matches!(self.machine.state, State::Gating { .. })
+        match self.machine.state {
+            State::Gating { .. } => true,
+            State::Attempting { .. } => !matches!(event, Event::Verdict(_)),
+            _ => false,
+        }
     }
 
     fn check(&mut self, event: Event<'_>, action: Action) {
@@ -190,6 +231,12 @@ impl Watch {
         match action {
             Action::Connect { candidate, fresh } => self.connects(event, candidate, fresh),
             Action::Send => self.sent = Some(self.now),
+            Action::AskRetry => {
+                assert!(!self.committed && !self.denied, "one refusal is enough");
+                self.asking = true;
+                self.current = None;
+            }
+            Action::Pause => assert!(self.granted && event == Event::MayRetry(true)),
             Action::Read | Action::Wait => {}
             Action::Beat => {
                 assert!(!self.committed && self.every.is_some());
@@ -213,8 +260,7 @@ impl Watch {
         let before_commit = matches!(action, Action::PassRejection | Action::PassEmpty | Action::Refuse(_));
         assert!(!(before_commit && self.committed));
         if before_commit {
-            let tried: Vec<usize> = self.machine.tried().iter().map(|tried| tried.candidate).collect();
-            assert!(tried.iter().eq(&self.connected), "each attempt is accounted for once, in order");
+            assert_eq!(self.tried(), self.connected, "each attempt is accounted for once, in order");
         }
         let ends = matches!(action, Action::EndClean | Action::EndBroken(_) | Action::Abandon);
         self.over |= before_commit || ends;
@@ -223,23 +269,51 @@ impl Watch {
         self.deadlines();
     }
 
+    fn tried(&self) -> Vec<usize> {
+        self.machine.tried().iter().map(|tried| tried.candidate).collect()
+    }
+
     fn connects(&mut self, event: Event<'_>, candidate: usize, fresh: bool) {
         assert!(!self.committed && self.now < self.start + TOTAL, "nobody new after the commit or the total");
+        let at = &self.machine.candidates()[candidate];
+        let before = self.connected.iter().filter(|n| **n == candidate).count();
         if fresh {
-            assert!(event == Event::Stale && self.current == Some(candidate) && self.again.insert(candidate));
+            assert!(event == Event::Stale && self.current == Some(candidate) && !self.stale);
         } else {
-            assert!(self.current.is_none_or(|before| before < candidate), "in order, nobody twice");
-            let has = self.machine.candidates()[candidate].context;
             assert!(
-                self.window.is_none_or(|least| has.is_some_and(|has| has > least)),
+                self.window.is_none_or(|least| at.context.is_some_and(|has| has > least)),
                 "larger windows only"
             );
-            let tried: Vec<usize> = self.machine.tried().iter().map(|tried| tried.candidate).collect();
-            assert!(tried.iter().eq(&self.connected));
-            self.connected.insert(candidate);
+            assert_eq!(self.tried(), self.connected);
+            if before == 0 {
+                assert!(self.connected.iter().all(|n| *n < candidate), "in order");
+            } else {
+                self.again(candidate, before);
+            }
+            self.connected.push(candidate);
         }
+        self.stale = fresh;
         self.current = Some(candidate);
         self.sent = None;
+    }
+
+    /// A candidate is asked again, after it was asked this often.
+    fn again(&self, candidate: usize, before: usize) {
+        let candidates = self.machine.candidates();
+        let (at, cause, wait) = self.failed[candidate].expect("it failed");
+        assert!(before <= candidates[candidate].max_retries as usize, "no more often than it may be");
+        assert!(cause.retryable() && wait <= RETRY_WAIT_MAX);
+        assert!(
+            self.now >= at + wait.max(Retry::default().backoff * (1 << (before - 1))),
+            "after its back-off"
+        );
+        assert!(!self.denied, "only what the budget grants");
+        let fits = |c: &Candidate| self.window.is_none_or(|least| c.context.is_some_and(|has| has > least));
+        let fresh = candidates
+            .iter()
+            .enumerate()
+            .any(|(n, c)| !self.connected.contains(&n) && fits(c) && self.connected.iter().all(|m| *m < n));
+        assert!(!fresh || self.first == RetryFirst::Retry, "others first");
     }
 
     fn deadlines(&self) {
@@ -252,7 +326,7 @@ impl Watch {
             let candidates = self.machine.candidates();
             let d = &candidates[current].deadlines;
             let allowance = d.first_token + d.first_token_per_1k * 2;
-            let loads = candidates[current].loads && current + 1 == candidates.len();
+            let loads = candidates[current].loads && self.connected.contains(&(candidates.len() - 1));
             let wait = if loads { d.load + allowance } else { allowance };
             assert!(
                 deadline <= sent + wait.max(allowance * PROGRESS_EXTENSION_MAX),
@@ -269,9 +343,10 @@ proptest! {
     fn whatever_happens_the_rules_hold_and_it_ends(
         candidates in candidates(),
         every in prop::option::of(1..20_u64),
+        first in prop::sample::select(vec![RetryFirst::Failover, RetryFirst::Retry]),
         events in prop::collection::vec((happens(), 0..4000_u64), 0..60),
     ) {
-        let mut watch = Watch::new(candidates, 2000, every.map(secs));
+        let mut watch = Watch::new(candidates, 2000, every.map(secs), first);
         let action = watch.machine.on(Event::Start, watch.now);
         watch.check(Event::Start, action);
         for (event, pause) in &events {
@@ -287,7 +362,7 @@ proptest! {
         while !watch.over {
             watch.next(&Happens::Deadline);
             steps += 1;
-            prop_assert!(steps < 200, "it must end");
+            prop_assert!(steps < 400, "it must end");
         }
         prop_assert!(watch.machine.is_done() && watch.machine.deadline().is_none());
     }

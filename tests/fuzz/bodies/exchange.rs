@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use edgeward::cause::{Cause, Failure};
-use edgeward::config::Deadlines;
+use edgeward::config::{Deadlines, Retry};
 use edgeward::gate::{Emptiness, Verdict};
 use edgeward::limits::CANDIDATES_MAX;
 use edgeward::proxy::exchange::{Action, Event, Exchange};
@@ -23,8 +23,10 @@ pub fn run(data: &[u8]) {
     let start = edgeward::time::now();
     let heartbeat = (heartbeat > 0).then(|| Duration::from_millis(20 * u64::from(heartbeat)));
     let total = start + Duration::from_millis(200 * u64::from(total));
-    let machine = Exchange::new(candidates, 64 * u64::from(prompt), heartbeat, total, start);
-    let mut watch = Watch { machine, seen: Seen::default(), now: start, beats: heartbeat.is_some() };
+    let machine = Exchange::new(candidates, 64 * u64::from(prompt), heartbeat, total, start)
+        .retrying(&Retry::default(), u64::from(prompt));
+    let mut watch =
+        Watch { machine, seen: Seen::default(), now: start, beats: heartbeat.is_some(), grants: true };
     for event in events.chunks_exact(2) {
         watch.play(event[0], event[1]);
     }
@@ -46,6 +48,7 @@ fn candidate(kind: u8, size: u8) -> Candidate {
         },
         context: (kind & 1 != 0).then(|| 1024 << (kind >> 4)),
         loads: kind & 2 != 0,
+        max_retries: u32::from(kind >> 2 & 3).min(2),
     }
 }
 
@@ -55,6 +58,8 @@ struct Seen {
     committed: bool,
     last: Option<usize>,
     again: bool,
+    /// How often each candidate was connected to, stale connections aside.
+    asked: [u32; CANDIDATES_MAX],
     /// The answer is whole by one of the rules.
     finished: bool,
     empties: bool,
@@ -66,6 +71,8 @@ struct Watch {
     seen: Seen,
     now: Instant,
     beats: bool,
+    /// What the budget says.
+    grants: bool,
 }
 
 impl Watch {
@@ -88,7 +95,9 @@ impl Watch {
             4 => Event::Head,
             5 => Event::Progress,
             6 | 7 => Event::Verdict(&verdict),
-            8 => Event::Rejected(cause),
+            8 => {
+                Event::Rejected(cause, (with & 64 != 0).then(|| Duration::from_millis(100 * u64::from(with))))
+            }
             9 | 10 => Event::Moved { spoke: with & 4 != 0, finished: with & 1 != 0, done: with & 2 != 0 },
             11 => Event::Ended { whole: with & 1 != 0 },
             12 => Event::Broke(cause),
@@ -105,6 +114,7 @@ impl Watch {
                 Event::Deadline
             }
         };
+        self.grants = with & 32 == 0;
         self.tell(event);
     }
 
@@ -153,6 +163,8 @@ impl Watch {
             Action::EndClean => assert!(committed && self.seen.finished, "a faked end"),
             Action::EndBroken(_) => assert!(committed),
             Action::Abandon => assert_eq!(event, Event::Stop(Cause::ClientGone)),
+            Action::AskRetry => assert!(!committed),
+            Action::Pause => assert_eq!(event, Event::MayRetry(true)),
             Action::Read | Action::Wait => {}
         }
         let ended = matches!(
@@ -169,19 +181,23 @@ impl Watch {
         assert!(!stopped || self.seen.over);
         assert!(!self.seen.over || self.machine.deadline().is_none());
         let tried = self.machine.tried();
-        assert!(tried.is_sorted_by(|a, b| a.candidate < b.candidate), "{tried:?}");
         assert!(tried.iter().all(|tried| tried.candidate < self.machine.candidates().len()));
-        action
+        let asked: u32 = self.seen.asked.iter().sum();
+        assert!(tried.len() <= asked as usize, "{tried:?}");
+        if action == Action::AskRetry { self.tell(Event::MayRetry(self.grants)) } else { action }
     }
 
-    /// In order, each once; a second time only on a fresh connection.
+    /// In order, each once, or again as often as it may be; a second time at once only on a fresh connection.
     fn connects(&mut self, candidate: usize, fresh: bool) {
         assert!(!self.seen.committed, "the stream has an owner");
         assert!(candidate < self.machine.candidates().len());
         if fresh {
             assert_eq!((Some(candidate), false), (self.seen.last, self.seen.again));
         } else {
-            assert!(self.seen.last.is_none_or(|last| last < candidate));
+            let before = self.seen.asked[candidate];
+            assert!(before <= self.machine.candidates()[candidate].max_retries);
+            assert!(before > 0 || self.seen.asked[candidate..].iter().all(|asked| *asked == 0), "in order");
+            self.seen.asked[candidate] += 1;
         }
         self.seen.last = Some(candidate);
         self.seen.again = fresh;

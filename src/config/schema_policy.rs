@@ -1,0 +1,171 @@
+//! Which keys the tables of health, routing and reload policies have, and what people write instead.
+
+use super::schema::Keys;
+use super::{Priority, RetryFirst};
+
+/// A table whose keys are all known, and none of which is secret.
+const fn table(
+    title: &'static str,
+    names: &'static [&'static str],
+    slips: &'static [(&'static str, &'static str)],
+) -> Keys {
+    Keys { title, names, free: false, secret: false, slips }
+}
+
+pub(super) static BREAKER: Keys = table(
+    "[breaker]",
+    &[
+        "enabled",
+        "window",
+        "min_samples",
+        "failure_rate",
+        "consecutive",
+        "cooldown",
+        "cooldown_max",
+        "trials",
+        "recovery",
+    ],
+    &[
+        ("threshold", "write failure_rate = \"50%\", or consecutive = 3"),
+        ("failures", "write consecutive = 3"),
+        ("timeout", "write cooldown = \"10s\""),
+        ("half_open", "write trials = 1"),
+    ],
+);
+
+pub(super) static DEGRADE: Keys = table("[degrade]", &["enabled", "above", "below", "least"], &[]);
+
+pub(super) static LATENCY: Keys = table(
+    "[latency]",
+    &["enabled", "times", "first_token", "gap", "min_samples", "out_after", "back_after", "trickle"],
+    &[
+        ("threshold", "write times = 4, first_token = \"1500ms\" and gap = \"500ms\""),
+        ("between_tokens", "write gap = \"500ms\""),
+    ],
+);
+
+pub(super) static PROBE: Keys = table(
+    "[probe]",
+    &["enabled", "every", "every_cloud", "timeout", "down_after"],
+    &[
+        ("interval", "write every = \"10s\", and every_cloud = \"300s\" for clouds"),
+        ("path", "write it in its target: probe = { path = \"/…\" }"),
+        ("failures", "write down_after = 2"),
+    ],
+);
+
+const RETRIES: &str = "write max_retries = 1 in [[target]] or [[group]]";
+pub(super) static RETRY: Keys = table(
+    "[retry]",
+    &["first", "backoff", "jitter", "budget"],
+    &[
+        ("max_retries", RETRIES),
+        ("max", RETRIES),
+        ("attempts", RETRIES),
+        ("delay", "write backoff = \"200ms\""),
+    ],
+);
+
+const LEARNED: &str =
+    "leave it out: a hedge starts when a target's first token is later than 95 % of its earlier ones";
+pub(super) static HEDGE: Keys =
+    table("[hedge]", &["enabled", "share"], &[("after", LEARNED), ("delay", LEARNED)]);
+
+pub(super) static QUEUE: Keys = table(
+    "[queue]",
+    &["length", "time"],
+    &[
+        ("size", "write length = 32"),
+        ("max", "write length = 32"),
+        ("timeout", "write time = \"5s\""),
+        ("max_concurrent", "write it in its [[target]]"),
+    ],
+);
+
+pub(super) static STICKY: Keys =
+    table("[sticky]", &["enabled", "idle", "away"], &[("ttl", "write idle = \"600s\"")]);
+
+pub(super) static ROLLOUT: Keys = table(
+    "[rollout]",
+    &["share", "hold", "min_samples"],
+    &[
+        ("percent", "write share = \"10%\""),
+        ("weight", "write share = \"10%\""),
+        ("time", "write hold = \"60s\""),
+    ],
+);
+
+pub(super) static GROUP: Keys = table(
+    "[[group]]",
+    &["name", "deadlines", "max_retries"],
+    &[
+        ("targets", "write group = \"…\" in each [[target]]"),
+        ("retries", "write max_retries = 1"),
+        ("timeout", "write deadlines = { total = \"600s\", … }"),
+    ],
+);
+
+pub(super) static CAPABILITIES: Keys = table(
+    "capabilities",
+    &["tools", "images", "json"],
+    &[
+        ("vision", "write images = true"),
+        ("functions", "write tools = true"),
+        ("json_mode", "write json = true"),
+        ("context", "write context = 8192 in [[target]] itself"),
+    ],
+);
+
+pub(super) static TARGET_PROBE: Keys = table(
+    "probe",
+    &["every", "path"],
+    &[("enabled", "write probe = false, or leave it out"), ("interval", "write every = \"10s\"")],
+);
+
+pub(super) static PRICE: Keys = table(
+    "price",
+    &["input", "output"],
+    &[
+        ("prompt", "write input = 0.15, for a million tokens"),
+        ("completion", "write output = 0.60, for a million tokens"),
+    ],
+);
+
+pub(super) static BUDGET: Keys = table(
+    "budget",
+    &["requests_per_minute", "tokens_per_minute", "money_per_day"],
+    &[
+        ("rpm", "write requests_per_minute = 60"),
+        ("tpm", "write tokens_per_minute = 100000"),
+        ("cost", "write money_per_day = 5.00"),
+        ("money", "write money_per_day = 5.00"),
+        ("max_budget", "write money_per_day = 5.00"),
+    ],
+);
+
+/// `headers` of a route: the names are the user's own.
+pub(super) static HEADERS: Keys =
+    Keys { title: "headers", names: &[], free: true, secret: false, slips: &[] };
+
+pub(super) const FIRSTS: &[(&str, RetryFirst)] =
+    &[("failover", RetryFirst::Failover), ("retry", RetryFirst::Retry)];
+pub(super) const PRIORITIES: &[(&str, Priority)] =
+    &[("low", Priority::Low), ("normal", Priority::Normal), ("high", Priority::High)];
+
+/// Every table here, for the look where a misplaced key belongs, and for the tests.
+pub(super) static ALL: [&Keys; 14] = [
+    &BREAKER,
+    &DEGRADE,
+    &LATENCY,
+    &PROBE,
+    &RETRY,
+    &HEDGE,
+    &QUEUE,
+    &STICKY,
+    &ROLLOUT,
+    &GROUP,
+    &CAPABILITIES,
+    &TARGET_PROBE,
+    &PRICE,
+    &BUDGET,
+];
