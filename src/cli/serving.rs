@@ -15,7 +15,7 @@ use crate::limits;
 use crate::observe::{self, events};
 use crate::proxy::gateway::{Current, Gateway};
 use crate::proxy::upstream::ProxyRules;
-use crate::proxy::{discovery, listen};
+use crate::proxy::{discovery, listen, probe};
 use crate::systemd::{Notify, Order, Orders};
 use crate::time::{monotonic_micros, now};
 
@@ -161,10 +161,11 @@ fn renew(current: &Rc<Current>, mut loaded: Loaded) -> Result<Vec<&'static str>,
 }
 
 /// What goes on for as long as a configuration is in use.
-fn keep(gateway: &Rc<Gateway>) -> [JoinHandle<()>; 2] {
+fn keep(gateway: &Rc<Gateway>) -> [JoinHandle<()>; 3] {
     [
         spawn_local(discovery::keep_looking(Rc::clone(gateway))),
         spawn_local(keep_connections(Rc::clone(gateway))),
+        spawn_local(probe::keep_probing(Rc::clone(gateway))),
     ]
 }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::report::{Change, Ended, News, Pressure, Standing, Summary, Why};
+use super::sketch::Sketch;
 use crate::cause::{Cause, Fault};
 use crate::config::Health;
 use crate::limits;
@@ -168,6 +169,9 @@ impl Store {
         }
         Vec::new()
     }
+
+    /// The gaps between the tokens of an attempt that is about to end.
+    pub fn gaps(&mut self, _ticket: &Ticket, _gaps: &Sketch, _now: Instant) {}
 
     /// What time alone has changed; call it about once a second.
     pub fn tick(&mut self, _now: Instant) -> Vec<News> {

@@ -43,7 +43,12 @@ pub const fn weight(cause: Cause) -> u16 {
         // The client's.
         Cause::ClientFault | Cause::ClientGone | Cause::Cancelled => 0,
         // edgeward's own; `deadlines.total` is the whole request's, waits of ours included.
-        Cause::TimeoutTotal | Cause::Draining | Cause::NoBuffer | Cause::Exhausted | Cause::Internal => 0,
+        Cause::TimeoutTotal
+        | Cause::Draining
+        | Cause::NoBuffer
+        | Cause::Exhausted
+        | Cause::Suspended
+        | Cause::Internal => 0,
     }
 }
 

@@ -36,6 +36,8 @@ struct Target {
     ttft: [Counter; TTFT_BUCKETS.len() + 1],
     /// Nanoseconds.
     ttft_sum: Counter,
+    /// Probes that succeeded, and that did not.
+    probes: [Counter; 2],
 }
 
 /// What is as it is now.
@@ -67,6 +69,7 @@ impl Metrics {
             failed: std::array::from_fn(|_| Counter::default()),
             ttft: std::array::from_fn(|_| Counter::default()),
             ttft_sum: Counter::default(),
+            probes: Default::default(),
         };
         Metrics {
             requests: std::array::from_fn(|_| Counter::default()),
@@ -93,6 +96,12 @@ impl Metrics {
         let bucket = TTFT_BUCKETS.partition_point(|&bound| bound < seconds);
         add(&target.ttft[bucket], 1);
         add(&target.ttft_sum, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// The `target`th target was probed.
+    pub fn probe(&self, target: usize, good: bool) {
+        let Some(target) = self.targets.get(target) else { return };
+        add(&target.probes[usize::from(!good)], 1);
     }
 
     /// A limit was hit.
@@ -141,6 +150,14 @@ impl Metrics {
         )?;
         for target in &self.targets {
             target.write_ttft(out)?;
+        }
+        head(out, "edgeward_probes_total", "counter", "Probes by target and result.")?;
+        for target in &self.targets {
+            let name = Label(&target.name);
+            for (result, count) in ["ok", "failed"].iter().zip(&target.probes) {
+                let count = count.get();
+                writeln!(out, "edgeward_probes_total{{target=\"{name}\",result=\"{result}\"}} {count}")?;
+            }
         }
         head(out, "edgeward_limit_hits_total", "counter", "Times that a limit was hit, by its name.")?;
         for limit in Limit::ALL {

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use super::gaps::Gaps;
 use super::gateway::Gateway;
 use super::news;
 use crate::cause::{Cause, Failure, Fault};
@@ -26,6 +27,7 @@ pub struct Account {
     began: Instant,
     attempt_began: Instant,
     ticket: Option<Ticket>,
+    gaps: Gaps,
     failures: Vec<(usize, Failure)>,
     committed: Option<(usize, Duration)>,
     usage: Usage,
@@ -48,6 +50,7 @@ impl Account {
             began,
             attempt_began: began,
             ticket: None,
+            gaps: Gaps::default(),
             failures: Vec::new(),
             committed: None,
             usage: Usage::default(),
@@ -132,6 +135,11 @@ impl Account {
         self.bytes += bytes as u64;
     }
 
+    /// A token went on to the client, which may have kept it waiting.
+    pub fn token(&mut self, held_up: bool, at: Instant) {
+        self.gaps.token(held_up, at);
+    }
+
     /// The answer reported its tokens.
     pub fn usage(&mut self, usage: Option<Usage>) {
         if let Some(usage) = usage {
@@ -211,10 +219,12 @@ impl Account {
     }
 
     fn attempt_over(&mut self, ended: Ended) -> Vec<News> {
-        match self.ticket.take() {
-            Some(ticket) => self.gateway.store.borrow_mut().end(ticket, ended, now()),
-            None => Vec::new(),
+        let Some(ticket) = self.ticket.take() else { return Vec::new() };
+        let (at, mut store) = (now(), self.gateway.store.borrow_mut());
+        if let Some(gaps) = self.gaps.seen() {
+            store.gaps(&ticket, gaps, at);
         }
+        store.end(ticket, ended, at)
     }
 }
 

@@ -126,6 +126,7 @@ impl<S> Downstream<S> {
             self.stalled = None;
             return polled;
         }
+        self.flushes.blocked();
         let write_time = self.write_time;
         let sleep = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(write_time)));
         ready!(sleep.as_mut().poll(cx));

@@ -51,9 +51,15 @@ pub struct Outlet {
 pub struct Flushes {
     count: Cell<u64>,
     waker: RefCell<Option<Waker>>,
+    blocked: Cell<bool>,
 }
 
 impl Flushes {
+    /// A write waits for the client.
+    pub fn blocked(&self) {
+        self.blocked.set(true);
+    }
+
     /// One more flush is done.
     pub fn flushed(&self) {
         self.count.set(self.count.get().wrapping_add(1));
@@ -94,6 +100,12 @@ impl Outlet {
         std::future::poll_fn(|_| {
             if self.inner.queue.borrow().is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
+    }
+
+    /// Whether a write has waited for the client since the last call.
+    #[must_use]
+    pub fn take_blocked(&self) -> bool {
+        self.flushes.blocked.take()
     }
 
     /// Resolves when everything queued is written to the socket.

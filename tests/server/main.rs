@@ -15,6 +15,7 @@ mod cancel;
 mod endpoints;
 mod keys;
 mod limits;
+mod probes;
 mod program;
 mod retries;
 #[path = "../support/said.rs"]

@@ -206,13 +206,18 @@ impl Program {
 
     /// Asks until one series has this value.
     pub async fn until_metric(&self, series: &str, wanted: f64) {
+        self.until_metric_is(series, |value| value == wanted).await;
+    }
+
+    /// Asks until one series is as wanted.
+    pub async fn until_metric_is(&self, series: &str, wanted: impl Fn(f64) -> bool) {
         let reached = async {
-            while self.metric(series).await != wanted {
+            while !wanted(self.metric(series).await) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         if tokio::time::timeout(SOON, reached).await.is_err() {
-            panic!("{series} is {}, not {wanted}", self.metric(series).await);
+            panic!("{series} is {}", self.metric(series).await);
         }
     }
 

@@ -104,7 +104,13 @@ impl Driver {
                 self.attempt.detail = failure.detail;
                 self.pace.exchange.on(Event::ErrorEvent(failure.cause), now())
             }
-            None if moved => self.pace.exchange.on(Event::Moved { spoke, finished, done }, now()),
+            None if moved => {
+                let at = now();
+                if spoke {
+                    self.account.token(self.pace.outlet.take_blocked(), at);
+                }
+                self.pace.exchange.on(Event::Moved { spoke, finished, done }, at)
+            }
             None => Action::Read,
         }
     }

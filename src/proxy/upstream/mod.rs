@@ -79,6 +79,24 @@ impl Upstreams {
         if !fresh && let Some(via) = slot.checkout(crate::time::now()) {
             return Ok(Link::new(Rc::clone(slot), via, true));
         }
+        self.open(slot).await
+    }
+
+    /// As [`Upstreams::connect`], but takes no idle connection that a request might want: only a stream of one that
+    /// is shared anyway.
+    ///
+    /// # Errors
+    ///
+    /// As [`Upstreams::connect`].
+    pub async fn connect_beside(&self, target: usize, fresh: bool) -> Result<Link, Failure> {
+        let slot = self.slots.get(target).ok_or_else(no_such_target)?;
+        if !fresh && let Some(via) = slot.share(crate::time::now()) {
+            return Ok(Link::new(Rc::clone(slot), via, true));
+        }
+        self.open(slot).await
+    }
+
+    async fn open(&self, slot: &Rc<Slot>) -> Result<Link, Failure> {
         // Name resolution, TCP and TLS make a large future; most requests reuse a connection and need none of it.
         let via = match Box::pin(slot.open()).await {
             // An idle connection is worth less than this request.

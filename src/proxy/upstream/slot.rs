@@ -110,13 +110,9 @@ impl Slot {
 
     /// An idle connection that is young enough and still open, as far as this end can know.
     pub(super) fn checkout(&self, now: Instant) -> Option<Via> {
-        let mut shared = self.shared.borrow_mut();
-        shared.retain(|connection| connection.usable(now, self.idle_for));
-        let roomy = shared.iter().find(|connection| connection.streams.get() < limits::H2_STREAMS_MAX);
-        if let Some(connection) = roomy {
-            return Some(Via::Http2(Stream::of(Rc::clone(connection))));
+        if let Some(via) = self.share(now) {
+            return Some(via);
         }
-        drop(shared);
         let mut idle = self.idle.borrow_mut();
         while let Some((mut connection, since)) = idle.pop() {
             if now.saturating_duration_since(since) < self.idle_for && connection.is_ready() {
@@ -124,6 +120,14 @@ impl Slot {
             }
         }
         None
+    }
+
+    /// A stream of a connection that carries several.
+    pub(super) fn share(&self, now: Instant) -> Option<Via> {
+        let mut shared = self.shared.borrow_mut();
+        shared.retain(|connection| connection.usable(now, self.idle_for));
+        let roomy = shared.iter().find(|connection| connection.streams.get() < limits::H2_STREAMS_MAX);
+        roomy.map(|connection| Via::Http2(Stream::of(Rc::clone(connection))))
     }
 
     /// Takes a connection back after a whole response, if it can carry another one.

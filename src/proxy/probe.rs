@@ -1,0 +1,130 @@
+//! Probes: cheap requests of our own, which ask whether a target answers at all. Never a user's request.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request, StatusCode};
+use tokio::task::JoinSet;
+
+use super::gateway::Gateway;
+use super::upstream::{Link, Reply, RequestBody, SendError};
+use super::{head, news};
+use crate::cause::{Cause, Failure, Fault};
+use crate::config::{Kind, Place, Target};
+use crate::limits;
+use crate::route;
+use crate::time::now;
+
+/// Probes each target in its time, until edgeward stops. Dropping it ends those under way.
+pub async fn keep_probing(gateway: Rc<Gateway>) {
+    let mut probing = JoinSet::new();
+    for (index, target) in gateway.config.targets.iter().enumerate() {
+        if let Some(every) = every(&gateway, target) {
+            probing.spawn_local(keep_one(Rc::clone(&gateway), index, every));
+        }
+    }
+    while probing.join_next().await.is_some() {}
+}
+
+async fn keep_one(gateway: Rc<Gateway>, target: usize, every: Duration) {
+    loop {
+        // A tenth of jitter, so that a fleet's probes do not fall together.
+        let thousandths = u32::try_from(gateway.random() % 100).unwrap_or(0);
+        tokio::time::sleep(every * (950 + thousandths) / 1000).await;
+        if gateway.process.draining.get() {
+            return;
+        }
+        probe(&gateway, target).await;
+    }
+}
+
+/// Between two probes of `target`; `None`: it is not probed.
+fn every(gateway: &Gateway, target: &Target) -> Option<Duration> {
+    let policy = &gateway.config.health.probe;
+    let usual = if target.place == Place::Cloud { policy.every_cloud } else { policy.every };
+    let probed = policy.enabled && !target.probe.off && target.never_a_candidate().is_none();
+    probed.then(|| target.probe.every.unwrap_or(usual))
+}
+
+/// One probe, told to the store and counted.
+pub async fn probe(gateway: &Rc<Gateway>, target: usize) {
+    let Some(config) = gateway.config.targets.get(target) else { return };
+    if gateway.store.borrow().get(target).is_some_and(|health| health.absent) {
+        // Discovery looks for it.
+        return;
+    }
+    let asking = tokio::time::timeout(gateway.config.health.probe.timeout, ask(gateway, target, config));
+    let result = asking.await.unwrap_or(Err(Failure::new(Cause::TimeoutConnect)));
+    gateway.metrics.probe(target, result.is_ok());
+    match &result {
+        Ok(()) => gateway.store.borrow_mut().reached(target),
+        Err(failure) if failure.cause == Cause::Clock => return gateway.waits_for_time(target, failure),
+        // This box's trouble is not the target's.
+        Err(failure) if failure.cause.fault() != Fault::Upstream => return,
+        Err(failure) => tracing::debug!(target = config.name, %failure, "probe failed"),
+    }
+    let told = gateway.store.borrow_mut().probed(target, result.map_err(|failure| failure.cause), now());
+    news::say(gateway, &told);
+}
+
+async fn ask(gateway: &Gateway, target: usize, config: &Target) -> Result<(), Failure> {
+    let link = gateway.upstreams.connect_beside(target, false).await?;
+    let reply = match link.send(request(config)?).await {
+        Ok(reply) => reply,
+        Err(SendError::Stale(_)) => {
+            let link: Link = gateway.upstreams.connect_beside(target, true).await?;
+            link.send(request(config)?).await.map_err(SendError::into_failure)?
+        }
+        Err(error) => return Err(error.into_failure()),
+    };
+    let verdict = judge(config, reply.status);
+    read_to_end(reply).await;
+    verdict
+}
+
+/// So that the server does not see its answer cut; what it says does not matter.
+async fn read_to_end(mut reply: Reply) {
+    let mut length = 0;
+    while let Some(Ok(chunk)) = reply.chunk().await {
+        length += chunk.len();
+        if length > limits::CLIENT_FAULT_BODY_BYTES {
+            return;
+        }
+    }
+}
+
+fn request(config: &Target) -> Result<Request<RequestBody>, Failure> {
+    let mut request = Request::builder().method(Method::GET).uri(path(config));
+    if let Some(headers) = request.headers_mut() {
+        head::to_upstream(headers, &HeaderMap::new(), config, &HeaderMap::new());
+    }
+    request.body(RequestBody::empty()).map_err(|error| Failure::with(Cause::Internal, &error.to_string()))
+}
+
+/// What costs the least to answer and still says that the server is up.
+fn path(config: &Target) -> String {
+    if let Some(path) = &config.probe.path {
+        return path.clone();
+    }
+    let path = match config.kind {
+        Kind::Ollama => "/api/version",
+        Kind::Vllm | Kind::Llamacpp => "/health",
+        Kind::Openai | Kind::Anthropic => "/v1/models",
+        Kind::Gemini => "/v1beta/models",
+    };
+    route::joined_path(config, path)
+}
+
+/// A status that says that the target answers is good, whatever it thinks of the key or of so many requests; so is
+/// one that only says that it lacks this endpoint, unless its operator named it.
+fn judge(config: &Target, status: StatusCode) -> Result<(), Failure> {
+    let named = config.probe.path.is_some();
+    let cause = match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS => return Ok(()),
+        status if status.is_success() || (status.is_client_error() && !named) => return Ok(()),
+        StatusCode::SERVICE_UNAVAILABLE if config.kind == Kind::Llamacpp => Cause::Loading,
+        status if status.is_server_error() => Cause::Http5xx,
+        _ => Cause::HttpStatus,
+    };
+    Err(Failure::with(cause, status.as_str()))
+}
