@@ -63,6 +63,8 @@ pub enum Cause {
     /// edgeward does not ask this target at present: since the plan was made its breaker has opened, its trials are
     /// under way, or its last place was taken.
     Suspended,
+    /// An operator's drill fails this attempt before anything is sent.
+    Drill,
     /// The client's own mistake: the answer goes back unchanged, nobody else is tried.
     ClientFault,
     /// The client went away.
@@ -92,7 +94,7 @@ pub enum Fault {
 
 impl Cause {
     /// Every cause, in the order of the enum; for metrics and exhaustive tests.
-    pub const ALL: [Cause; 35] = [
+    pub const ALL: [Cause; 36] = [
         Cause::Refused,
         Cause::Unreachable,
         Cause::Reset,
@@ -121,6 +123,7 @@ impl Cause {
         Cause::Truncated,
         Cause::Overflow,
         Cause::Suspended,
+        Cause::Drill,
         Cause::ClientFault,
         Cause::ClientGone,
         Cause::Cancelled,
@@ -162,6 +165,7 @@ impl Cause {
             Cause::Truncated => "truncated",
             Cause::Overflow => "overflow",
             Cause::Suspended => "suspended",
+            Cause::Drill => "drill",
             Cause::ClientFault => "client_fault",
             Cause::ClientGone => "client_gone",
             Cause::Cancelled => "cancelled",
@@ -204,6 +208,7 @@ impl Cause {
             Cause::Truncated => "the stream ended without an end",
             Cause::Overflow => "sent too much before its first token",
             Cause::Suspended => "edgeward does not ask it at present",
+            Cause::Drill => "failed on purpose by a drill",
             Cause::ClientFault => "refused the request as invalid",
             Cause::ClientGone => "the client went away",
             Cause::Cancelled => "cancelled",
@@ -221,6 +226,7 @@ impl Cause {
             Cause::ClientFault | Cause::ClientGone | Cause::Cancelled => Fault::Downstream,
             Cause::Draining
             | Cause::Suspended
+            | Cause::Drill
             | Cause::NoBuffer
             | Cause::Exhausted
             | Cause::Clock
@@ -290,6 +296,7 @@ impl Cause {
             | Cause::Overflow => false,
             // Not the target's doing.
             Cause::Suspended
+            | Cause::Drill
             | Cause::ClientFault
             | Cause::ClientGone
             | Cause::Cancelled

@@ -318,6 +318,18 @@ pub const BOOKS_ACCOUNTS: usize = 1024;
 /// The file that keeps the day's money, in bytes: a line of 100 for each account, of which a configuration may name
 /// some ten thousand.
 pub const BOOKS_BYTES_MAX: usize = 2 * MIB;
+/// A drill ends by itself after this, however few requests it has met.
+pub const DRILL_TIME_MAX: Duration = Duration::from_secs(600);
+/// Requests that one drill fails at most: the times of each are kept.
+pub const DRILL_REQUESTS_MAX: u32 = 1000;
+/// The body that starts a drill, in bytes: a target's name and three figures.
+pub const DRILL_BODY_BYTES: usize = 4 * KIB;
+/// Lines of the log that are kept in memory, for `edgeward support`.
+pub const RECENT_LINES: usize = 256;
+/// The same, in bytes, taken at the start; a usual line has 250.
+pub const RECENT_BYTES: usize = 128 * KIB;
+/// What a running edgeward answers its operator's commands, in bytes; the metrics of 64 targets are the longest.
+pub const OPERATOR_ANSWER_BYTES: usize = 4 * MIB;
 /// Models whose health is kept for one target: their names are the clients' to choose. The least recently used
 /// healthy one makes room.
 pub const HEALTH_MODELS_MAX: usize = 32;

@@ -137,7 +137,9 @@ pub fn attempt_failed(request: &str, target: &str, failure: &Failure, took: Dura
             )
         };
     }
-    if failure.cause.fault() == crate::cause::Fault::Downstream || failure.cause == Cause::Suspended {
+    if failure.cause.fault() == crate::cause::Fault::Downstream
+        || matches!(failure.cause, Cause::Suspended | Cause::Drill)
+    {
         tell!(info);
     } else {
         tell!(warn);
@@ -498,12 +500,13 @@ pub(super) mod tests {
     /// Every id of all events, with its name: the catalog is tested against this.
     fn all() -> Vec<String> {
         let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
-        let ids: Vec<String> = [include_str!("events.rs"), include_str!("health_events.rs")]
-            .iter()
-            .flat_map(|file| file.lines())
-            .filter(|line| line.starts_with("pub const ") && line.contains(": &str = \""))
-            .filter_map(quoted)
-            .collect();
+        let ids: Vec<String> =
+            [include_str!("events.rs"), include_str!("health_events.rs"), include_str!("operator_events.rs")]
+                .iter()
+                .flat_map(|file| file.lines())
+                .filter(|line| line.starts_with("pub const ") && line.contains(": &str = \""))
+                .filter_map(quoted)
+                .collect();
         assert!(ids.len() >= 12, "{ids:?}");
         ids
     }

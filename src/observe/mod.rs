@@ -15,6 +15,7 @@ mod journal;
 mod kinds;
 mod line;
 pub mod metrics;
+pub mod operator_events;
 mod sink;
 
 pub use events::Record;

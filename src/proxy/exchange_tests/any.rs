@@ -36,6 +36,7 @@ fn happens() -> impl Strategy<Value = Happens> {
             Cause::ContextOverflow,
             Cause::RateLimited,
             Cause::Suspended,
+            Cause::Drill,
             Cause::Internal,
         ])
     };
