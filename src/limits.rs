@@ -324,6 +324,8 @@ pub const DRILL_TIME_MAX: Duration = Duration::from_secs(600);
 pub const DRILL_REQUESTS_MAX: u32 = 1000;
 /// The body that starts a drill, in bytes: a target's name and three figures.
 pub const DRILL_BODY_BYTES: usize = 4 * KIB;
+/// `edgeward drill` asks how far it is once in this.
+pub const DRILL_LOOK: Duration = Duration::from_millis(250);
 /// Lines of the log that are kept in memory, for `edgeward support`.
 pub const RECENT_LINES: usize = 256;
 /// The same, in bytes, taken at the start; a usual line has 250.

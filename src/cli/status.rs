@@ -1,17 +1,12 @@
 //! `edgeward status`: asks a running edgeward, on its operators' socket or its client listener.
 
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::io::{self, Write};
 use std::path::Path;
-use std::time::Duration;
 
+use super::ask::get;
 use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
 use crate::config::{self, Config, Env};
 use crate::proxy::operator::Status;
-
-/// How long a running one may take to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Prints a running one's targets. Returns the exit code: 1 where none answers.
 ///
@@ -47,60 +42,8 @@ pub fn status(
 }
 
 fn ask(config: &Config) -> Result<Status, String> {
-    let mut tried = Vec::new();
-    if let Some(path) = &config.admin_listen {
-        let asked = UnixStream::connect(path).and_then(|socket| {
-            socket.set_read_timeout(Some(PATIENCE))?;
-            get(socket)
-        });
-        match asked {
-            Ok(status) => return Ok(status),
-            Err(error) => tried.push(format!("{}: {error}", path.display())),
-        }
-    }
-    if config.tls.is_some() {
-        tried.push(
-            "the client listener speaks TLS; set `admin_listen` to ask on a socket of its own".to_owned(),
-        );
-        return Err(tried.join("; "));
-    }
-    for address in &config.listen {
-        let asked = TcpStream::connect_timeout(&reachable(*address), PATIENCE).and_then(|socket| {
-            socket.set_read_timeout(Some(PATIENCE))?;
-            get(socket)
-        });
-        match asked {
-            Ok(status) => return Ok(status),
-            Err(error) => tried.push(format!("{address}: {error}")),
-        }
-    }
-    Err(tried.join("; "))
-}
-
-/// Where to connect to reach what listens on `address`: loopback for "every address".
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        ip if !ip.is_unspecified() => ip,
-        ip if ip.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
-        _ => Ipv6Addr::LOCALHOST.into(),
-    };
-    SocketAddr::new(ip, address.port())
-}
-
-fn get(mut socket: impl Read + Write) -> io::Result<Status> {
-    socket.write_all(b"GET /edgeward/status HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
-    let mut answer = Vec::new();
-    socket.take(crate::limits::CLIENT_FAULT_BODY_BYTES as u64).read_to_end(&mut answer)?;
-    let bad = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
-    let split = memchr::memmem::find(&answer, b"\r\n\r\n").ok_or_else(|| bad("the answer is not HTTP"))?;
-    let (head, body) = answer.split_at(split);
-    if !head.starts_with(b"HTTP/1.1 200") {
-        let line = String::from_utf8_lossy(head.split(|byte| *byte == b'\r').next().unwrap_or_default())
-            .into_owned();
-        return Err(bad(&format!("it answers {line}; ask from the box itself, or set `admin_listen`")));
-    }
-    serde_json::from_slice(body.get(4..).unwrap_or_default())
-        .map_err(|_| bad("the answer is not an edgeward's"))
+    let body = get(config, "/edgeward/status")?;
+    serde_json::from_slice(&body).map_err(|_| "the answer is not an edgeward's".to_owned())
 }
 
 fn show(status: &Status, out: &mut dyn Write) -> io::Result<()> {

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::os::linux::fs::MetadataExt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing::level_filters::LevelFilter;
@@ -16,12 +17,14 @@ mod kinds;
 mod line;
 pub mod metrics;
 pub mod operator_events;
+mod recent;
 mod sink;
 
 pub use events::Record;
 pub use kinds::{Limit, Outcome};
 pub use metrics::{Gauges, Metrics};
 
+use recent::Recent;
 use sink::Sink;
 
 /// The environment variable that sets the level: `off`, `error`, `warn`, `info`, `debug` or `trace`.
@@ -29,6 +32,9 @@ pub const LEVEL_VARIABLE: &str = "EDGEWARD_LOG";
 
 /// Lines that could not be written, since the start.
 static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// The last lines, whoever took them. No request's body is among them.
+static RECENT: Mutex<Recent> = Mutex::new(Recent::new());
 
 /// Where lines go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,6 +107,9 @@ pub fn init(log: Log) {
         Some(journal) => Sink::journal(log.level, journal),
         None => Sink::text(log.level, line::Stderr::new()),
     };
+    if let Ok(mut recent) = RECENT.lock() {
+        recent.reserve();
+    }
     // Only fails when there is a subscriber already: the tests', or an earlier call's.
     drop(tracing::subscriber::set_global_default(sink));
 }
@@ -109,6 +118,12 @@ pub fn init(log: Log) {
 #[must_use]
 pub fn lost_lines() -> u64 {
     LOST.load(Ordering::Relaxed)
+}
+
+/// The log's last lines, oldest first, without those that show a request's body.
+#[must_use]
+pub fn recent_lines() -> Vec<u8> {
+    RECENT.lock().map(|recent| recent.text()).unwrap_or_default()
 }
 
 /// systemd names the device and inode of the journal's stream in `JOURNAL_STREAM`; a stderr that was

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::gaps::Gaps;
 use super::gateway::Gateway;
-use super::news;
+use super::{drills, news};
 use crate::cause::{Cause, Failure, Fault};
 use crate::dialect::event::Usage;
 use crate::dialect::request::Call;
@@ -34,6 +34,7 @@ pub struct Account {
     bytes: u64,
     status: Option<u16>,
     ended: bool,
+    drill: drills::Part,
 }
 
 impl Account {
@@ -57,7 +58,13 @@ impl Account {
             bytes: 0,
             status: None,
             ended: false,
+            drill: drills::Part::default(),
         }
+    }
+
+    /// Whether an operator's drill fails the attempt at `target` that is about to begin: this is its failure then.
+    pub fn drilled(&mut self, target: usize) -> Option<Failure> {
+        self.drill.asked(&self.gateway, target, &self.model, self.prompt_tokens)
     }
 
     /// An attempt at `target` begins.
@@ -193,6 +200,9 @@ impl Account {
         } else if let Some((target, _)) = self.committed {
             self.gateway.metrics.attempt(target, None);
         }
+        let last_cause = self.failures.last().map(|(_, failure)| failure.cause);
+        let cause = broke.as_ref().map(|(_, failure)| failure.cause).or(last_cause);
+        self.drill.over(&self.gateway, outcome, cause, self.committed);
         let target = self.committed.map(|(target, _)| self.gateway.name(target));
         let last = self.failures.last().map(|(_, failure)| failure.cause);
         events::request_done(&Record {
@@ -201,6 +211,7 @@ impl Account {
             dialect: self.dialect,
             model: &self.model,
             target,
+            place: self.committed.and_then(|(target, _)| self.gateway.place(target)),
             attempts: &self.attempts(target),
             status: self.status,
             outcome,

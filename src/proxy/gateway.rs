@@ -11,7 +11,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::body::Budget;
 use super::cancel::Live;
-use super::news;
+use super::{drills, news};
 use super::upstream::{ProxyRules, SetupError, Upstreams};
 use crate::cause::{Cause, Failure};
 use crate::config::{Config, Target};
@@ -20,6 +20,7 @@ use crate::health::store::Store;
 use crate::observe::events;
 use crate::observe::metrics::{Gauges, Metrics};
 use crate::route;
+use crate::route::drill::Drills;
 use crate::route::hedge::HedgeShare;
 use crate::route::retry::RetryBudget;
 use crate::time::Steps;
@@ -42,6 +43,8 @@ pub struct Process {
     pub retries: RefCell<RetryBudget>,
     /// What hedges may draw on.
     pub hedges: RefCell<HedgeShare>,
+    /// Attempts that fail on purpose.
+    pub drills: RefCell<Drills>,
 }
 
 /// One per configuration, on the process's one thread. A request keeps the one that it began with.
@@ -102,6 +105,7 @@ impl Gateway {
                 started: crate::time::now(),
                 retries: RefCell::default(),
                 hedges: RefCell::default(),
+                drills: RefCell::default(),
             }),
             store: RefCell::new(Store::new(
                 &config.health,
@@ -240,6 +244,7 @@ impl Gateway {
     pub fn tick(&self, now: Instant) {
         let news = self.store.borrow_mut().tick(now);
         news::say(self, &news);
+        drills::tick(self, now);
     }
 
     /// Gauges for the metrics page.
@@ -252,6 +257,12 @@ impl Gateway {
             answer_memory: self.answers.in_use(),
             uptime: self.process.started.elapsed(),
         }
+    }
+
+    /// Where a target's data goes.
+    #[must_use]
+    pub fn place(&self, target: usize) -> Option<&'static str> {
+        self.config.targets.get(target).map(|target| target.place.as_str())
     }
 
     /// A target's name.

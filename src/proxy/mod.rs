@@ -9,6 +9,7 @@ pub mod clock;
 pub mod cors;
 pub mod discovery;
 pub mod downstream;
+pub mod drills;
 pub mod drive;
 pub mod endpoint;
 pub mod exchange;

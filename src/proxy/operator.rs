@@ -1,4 +1,4 @@
-//! The operators' endpoints: status, metrics, cancel.
+//! The operators' endpoints: status, metrics, recent events, cancel.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use super::server::{json, text};
 use crate::cause::Cause;
 use crate::dialect::reply::Problem;
 use crate::limits;
+use crate::observe;
 use crate::time::now;
 
 type Answer = Response<ClientBody>;
@@ -71,6 +72,19 @@ pub struct TargetStatus {
 /// 403 for everyone else.
 pub fn only(client: &Client, answer: impl FnOnce() -> Answer) -> Result<Answer, Problem> {
     if client.operator { Ok(answer()) } else { Err(forbidden()) }
+}
+
+/// The same for what changes something.
+///
+/// # Errors
+/// 403 for everyone else, and from a browser's page: `DELETE` and a JSON body need a preflight from another origin; a
+/// page of an allowed origin may not use them all the same.
+pub(super) fn may_change(client: &Client, headers: &HeaderMap) -> Result<(), Problem> {
+    if client.operator && !from_a_page(client, headers) { Ok(()) } else { Err(forbidden()) }
+}
+
+fn from_a_page(client: &Client, headers: &HeaderMap) -> bool {
+    headers.contains_key(header::ORIGIN) && client.key.is_none()
 }
 
 fn forbidden() -> Problem {
@@ -135,6 +149,11 @@ fn target_status(gateway: &Gateway, target: usize, at: Instant) -> TargetStatus 
     }
 }
 
+/// Whether a target is asked at present.
+pub(super) fn is_candidate(gateway: &Gateway, target: usize, at: Instant) -> bool {
+    target_status(gateway, target, at).candidate
+}
+
 fn last_seen(commit: Option<Instant>, failure: Option<(Instant, Cause)>, at: Instant) -> String {
     let ago = |then: Instant| ago(at.saturating_duration_since(then));
     match (commit, failure) {
@@ -164,11 +183,20 @@ pub fn metrics(gateway: &Gateway) -> Answer {
     response
 }
 
+/// The log's last lines, oldest first.
+#[must_use]
+pub fn events() -> Answer {
+    let mut response = Response::new(ClientBody::whole(observe::recent_lines()));
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
 /// Whether some target may answer: open to all, and says no more than that.
 #[must_use]
 pub fn ready(gateway: &Gateway) -> Answer {
     let at = now();
-    let some = (0..gateway.config.targets.len()).any(|target| target_status(gateway, target, at).candidate);
+    let some = (0..gateway.config.targets.len()).any(|target| is_candidate(gateway, target, at));
     if some && !gateway.process.draining.get() {
         text(StatusCode::OK, "ready\n")
     } else {
@@ -188,8 +216,7 @@ pub fn cancel(
     headers: &HeaderMap,
     id: &str,
 ) -> Result<Answer, Problem> {
-    // DELETE needs a preflight from another origin; a page of an allowed origin may not use it all the same.
-    if headers.contains_key(header::ORIGIN) && client.key.is_none() {
+    if from_a_page(client, headers) {
         return Err(forbidden());
     }
     match gateway.process.live.cancel(id, client.key, client.operator) {

@@ -24,7 +24,7 @@ use super::drive::{self, Job};
 use super::endpoint::{self, Endpoint};
 use super::gateway::{Current, Gateway};
 use super::outlet::{Broken, ClientBody, Drive, Flushes, Outlet, poll_caught};
-use super::{body, cors, head, models, operator, pass, refusal};
+use super::{body, cors, drills, head, models, operator, pass, refusal};
 use crate::cause::Cause;
 use crate::dialect::reply::Problem;
 use crate::dialect::{Dialect, request};
@@ -197,6 +197,14 @@ async fn route(
         Endpoint::Root => Ok(text(StatusCode::OK, "edgeward is running\n")),
         Endpoint::Status => operator::only(&client, || operator::status(gateway)),
         Endpoint::Metrics => operator::only(&client, || operator::metrics(gateway)),
+        Endpoint::Events => operator::only(&client, operator::events),
+        Endpoint::Drill => {
+            let (parts, body) = request.into_parts();
+            if parts.method == Method::POST {
+                json_type(&parts.headers)?;
+            }
+            drills::answer(gateway, &client, &parts.method, &parts.headers, body).await
+        }
         Endpoint::Cancel(id) => operator::cancel(gateway, &client, request.headers(), id),
         Endpoint::Models => Ok(models::list(gateway).await),
         Endpoint::Model(id) => models::one(gateway, id).await,

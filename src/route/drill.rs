@@ -212,6 +212,12 @@ impl Drills {
         }
     }
 
+    /// Whose attempts the last one fails.
+    #[must_use]
+    pub fn target(&self) -> Option<&str> {
+        self.last.as_ref().map(|last| last.target.as_str())
+    }
+
     /// A request is about to be sent to `target`: whether that fails on purpose. `usual` is the target's usual time
     /// to the first token of such a prompt.
     pub fn take(
@@ -306,9 +312,7 @@ impl Drill {
         match self.amount {
             Amount::Requests(1) => "the next request".to_owned(),
             Amount::Requests(n) => format!("the next {n} requests"),
-            Amount::Share(share, time) => {
-                format!("{}% of the requests for {} s", f64::from(share.0) / 10.0, time.as_secs_f64())
-            }
+            Amount::Share(share, time) => format!("{share} of the requests for {} s", time.as_secs_f64()),
         }
     }
 
