@@ -241,6 +241,112 @@ fn the_design_s_example_is_understood() {
 }
 
 #[test]
+fn every_policy_is_read() {
+    use config::{Budget, Egress, Hours, Permille, Price, Priority, RetryFirst};
+    let secs = std::time::Duration::from_secs;
+    let folder = Folder::new("policies");
+    let text = fs::read_to_string("tests/config/valid/policies.toml").expect("file");
+    let vars = HashMap::from([("CLOUD_KEY".to_owned(), SECRET.to_owned())]);
+    let config = folder.parse(&text, &vars).expect("good").config;
+    let breaker = config::Breaker {
+        enabled: false,
+        window: secs(120),
+        min_samples: 20,
+        failure_rate: Permille(333),
+        consecutive: 5,
+        cooldown: secs(5),
+        cooldown_max: secs(3600),
+        trials: 2,
+        recovery: secs(0),
+    };
+    let (above, below, least) = (Permille(100), Permille(100), Permille(250));
+    let degrade = config::Degrade { enabled: false, above, below, least };
+    let latency = config::Latency {
+        enabled: false,
+        times: 8,
+        first_token: secs(3),
+        gap: secs(1),
+        min_samples: 50,
+        out_after: secs(120),
+        back_after: secs(600),
+        trickle: secs(30),
+    };
+    let probe = config::Probe {
+        enabled: true,
+        every: secs(30),
+        every_cloud: secs(3600),
+        timeout: secs(1),
+        down_after: 3,
+    };
+    assert_eq!(config.health, config::Health { breaker, degrade, latency, probe });
+    let backoff = std::time::Duration::from_millis(100);
+    let (first, jitter) = (RetryFirst::Retry, secs(0));
+    assert_eq!(config.retry, config::Retry { first, backoff, jitter, budget: Permille(0) });
+    assert_eq!(config.hedge, config::Hedge { enabled: true, share: Permille(25) });
+    assert_eq!(config.queue, config::Queue { length: 0, time: secs(0) });
+    assert_eq!(config.sticky, config::Sticky { enabled: false, idle: secs(60), away: secs(0) });
+    let rollout = config::Rollout { share: Permille(5), hold: secs(300), min_samples: 7 };
+    assert_eq!(config.rollout, Some(rollout));
+
+    let [shop, batch] = &config.keys[..] else { panic!("two keys") };
+    assert_eq!((shop.local_only, shop.priority), (Egress::Lan, Priority::High));
+    assert_eq!((batch.local_only, batch.priority), (Egress::Box, Priority::Low));
+    let (requests_per_minute, tokens_per_minute) = (Some(60), Some(100_000));
+    let budget = Budget { requests_per_minute, tokens_per_minute, money_per_day: Some(1_000_000) };
+    assert_eq!((shop.budget, batch.budget), (budget, Budget::default()));
+
+    let [here, shelf, modem, probed, cloud] = &config.targets[..] else { panic!("five targets") };
+    assert_eq!(here.max_concurrent, Some(4));
+    let can = here.capabilities;
+    assert_eq!((can.tools, can.images, can.json), (Some(true), Some(false), None));
+    assert_eq!(
+        (here.probe.off, here.probe.every, &here.probe.path),
+        (false, Some(secs(5)), &Some("/api/version".into()))
+    );
+    assert_eq!(here.price, Some(Price { input: 0, output: 0, assumed: false }));
+    assert_eq!((here.budget, here.max_retries), (Budget::default(), 1));
+    assert!(shelf.probe.off && shelf.price.is_none());
+    let of = |target: &config::Target| (target.max_retries, target.deadlines.connect, target.deadlines.total);
+    assert_eq!(of(shelf), (0, Some(secs(3)), Some(secs(50))), "its own before its group's");
+    assert_eq!(of(cloud), (2, Some(secs(3)), Some(secs(70))), "its group's");
+    assert!(modem.metered && !modem.spare && modem.probe.off);
+    assert_eq!(modem.price, Some(Price { input: 150_000, output: 600_000, assumed: false }));
+    assert_eq!(modem.budget.money_per_day, Some(2_500_000));
+    assert!(probed.metered && probed.spare && !probed.probe.off);
+    let assumed = Price { input: 5_000_000, output: 25_000_000, assumed: true };
+    assert_eq!((cloud.price, cloud.budget.money_per_day), (Some(assumed), Some(5_000_000)));
+
+    assert_eq!(config.groups.len(), 2);
+    let [night, day, big] = &config.routes[..] else { panic!("three routes") };
+    assert_eq!(night.model, "*");
+    assert_eq!(night.headers, [("x-team".into(), "vision*".into()), ("x-b".into(), "*".into())]);
+    assert_eq!(night.keys, ["shop", "batch"]);
+    assert_eq!(night.hours, Some(Hours { from: 1320, to: 360 }));
+    assert_eq!((night.local_only, night.hedge), (Egress::Lan, Some(false)));
+    assert_eq!((day.hours, day.hedge), (Some(Hours { from: 480, to: 0 }), Some(true)));
+    assert_eq!((&*big.model, big.hours, big.hedge), ("big*", None, None));
+
+    let plan = config::plan_text(&config, &[]);
+    for line in [
+        "key       shop: prompts stay on this box and the LAN, priority high, at most 60 requests a minute, at most 100000 tokens a minute, at most 1.00 a day",
+        "key       batch: prompts stay on this box, priority low",
+        "             weight 100, 1 retry, at most 4 at once, no images",
+        "             weight 100, no retry, not probed",
+        "             weight 100, 1 retry, metered, not probed, at most 30 requests a minute, at most 5000 tokens a minute",
+        "             at most 2.50 a day; price: 0.15 in, 0.60 out per million tokens",
+        "             at most 5.00 a day; price assumed: 5.00 in, 25.00 out per million tokens",
+        "group     spare: 2 retries, connect 3s, total 70s",
+        "group     fallback: no terms of its own",
+        "route     *, x-team: vision*, x-b: *, keys shop, batch, 22:00-06:00, prompts stay on this box and the LAN, not hedged",
+        "route     *, 08:00-24:00, groups spare, hedged",
+        "hedge     at most 2.5% of requests",
+        "rollout   a changed file gets 0.5% of requests for 300s first",
+    ] {
+        assert!(plan.lines().any(|other| other == line), "{line}\nin\n{plan}");
+    }
+}
+
+#[test]
 fn defaults_follow_from_the_rest() {
     let folder = Folder::new("defaults");
     let vars = HashMap::from([("RUNTIME_DIRECTORY".to_owned(), "/run/edgeward:/run/other".to_owned())]);
@@ -292,6 +398,14 @@ fn a_file_without_targets_looks_around_as_none_does() {
     let names: Vec<_> = config.targets.iter().map(|target| &*target.name).collect();
     assert_eq!(names, ["ollama", "vllm", "llamacpp", "sglang", "lmstudio", "deepseek"]);
     assert!(config.targets[0].discovered && !config.targets[5].discovered);
+    assert!(config.targets.iter().all(|target| target.max_retries == 1));
+    assert_eq!((config.targets[0].price, config.targets[0].budget), (None, config::Budget::default()));
+    assert!(config.targets[5].price.is_some_and(|price| price.assumed));
+    assert_eq!(
+        config.targets[5].budget.money_per_day,
+        Some(5_000_000),
+        "a cloud has a cap from the first run"
+    );
 }
 
 #[test]
@@ -312,8 +426,15 @@ fn many_targets_are_one_mistake() {
 #[test]
 fn no_text_makes_it_panic() {
     let folder = Folder::new("any");
-    let example = fs::read_to_string("tests/config/valid/everything.toml").expect("file");
-    for (at, _) in example.char_indices() {
+    // The second is longer, and its values are read by the same few readers.
+    for (file, step) in [("everything", 1), ("policies", 7)] {
+        let example = fs::read_to_string(format!("tests/config/valid/{file}.toml")).expect("file");
+        no_part_makes_it_panic(&folder, &example, step);
+    }
+}
+
+fn no_part_makes_it_panic(folder: &Folder, example: &str, step: usize) {
+    for (at, _) in example.char_indices().step_by(step) {
         let _ = folder.parse(&example[..at], &HashMap::new());
     }
     for (n, line) in example.lines().enumerate() {

@@ -1,7 +1,89 @@
 //! Checks between keys that stand far apart: whether what one asks for is there at all.
 
+use super::target::Placed;
+use super::value::show_duration;
 use super::walk::{At, Section, Spot, Walk};
-use super::{Config, Egress, Route, Router, Target};
+use super::{Config, Egress, Kind, Place, Probe, Route, Router, Target, TargetUrl};
+
+/// What is known of every target only once all of it is read: keys on the wire, what its kind serves, what it lacks.
+pub(super) fn targets(walk: &mut Walk<'_>, targets: &[Placed], probe: &Probe) {
+    for placed in targets {
+        one_target(walk, placed);
+        probe_of(walk, placed, probe);
+    }
+}
+
+fn probe_of(walk: &mut Walk<'_>, placed: &Placed, probe: &Probe) {
+    let own = &placed.target.probe;
+    if !probe.enabled && (own.every.is_some() || own.path.is_some()) {
+        let what = "is never made: [probe] has enabled = false";
+        walk.warn(&placed.probe, what, "leave it out there, and write probe = false in the other targets");
+    }
+    if let Some(every) = own.every.filter(|every| *every < probe.timeout) {
+        let (every, timeout) = (show_duration(every), show_duration(probe.timeout));
+        walk.problem(
+            &placed.probe,
+            format!("every ({every}) is below [probe] timeout ({timeout}): probes would pile up"),
+            format!("write every = \"{timeout}\" or more, or a smaller timeout"),
+        );
+    }
+}
+
+fn one_target(walk: &mut Walk<'_>, placed: &Placed) {
+    let target = &placed.target;
+    let clear = matches!(target.url, TargetUrl::Http { .. });
+    let away = !target.url.is_on_this_box();
+    if clear && away && target.forward_key {
+        walk.problem(
+            &placed.url,
+            "the clients' own keys (forward_key) would leave this box in clear",
+            "write https://, or give the target a key of its own",
+        );
+    } else if clear && away && target.key.is_some() {
+        walk.warn(
+            &placed.url,
+            "this target's key crosses the network in clear",
+            "write https:// if the server has TLS",
+        );
+    }
+    match target.kind {
+        Kind::Anthropic => walk.warn(
+            &placed.spot,
+            "kind \"anthropic\" serves only clients that speak Anthropic's Messages API",
+            "for OpenAI's and Ollama's clients add a target of kind \"openai\"",
+        ),
+        Kind::Gemini => walk.warn(
+            &placed.spot,
+            "kind \"gemini\" serves no client yet: not a candidate",
+            "use kind = \"openai\" with url = \"https://generativelanguage.googleapis.com/v1beta/openai\"",
+        ),
+        Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Openai => {}
+    }
+    if target.budget.money_per_day.is_some() && target.price.is_none() {
+        walk.warn(
+            &placed.money,
+            "costs nothing by its price, so that this is never reached",
+            "add price = { input = …, output = … }, for a million tokens each, or leave it out",
+        );
+    }
+    if target.place != Place::Cloud {
+        return;
+    }
+    if target.models.entries.is_empty() {
+        walk.warn(
+            &placed.spot,
+            "not a candidate until it has a model map: a cloud does not know the box's model names",
+            "add models = { \"*\" = \"the cloud's model\" }",
+        );
+    }
+    if target.key.is_none() && !target.forward_key {
+        walk.warn(
+            &placed.spot,
+            "has no key, and most clouds answer 401 without one",
+            "add key = { credential = \"…\" }, { file = \"…\" } or { env = \"…\" }",
+        );
+    }
+}
 
 /// What keys and tables ask of the targets.
 pub(super) fn whole(
@@ -27,15 +109,6 @@ pub(super) fn whole(
     if config.hedge.enabled && candidates().count() < 2 {
         let spot = top.spot_below(walk, "hedge", "enabled");
         walk.warn(&spot, ALONE, "add a [[target]], or leave it out");
-    }
-    if !config.health.probe.enabled {
-        for target in &config.targets {
-            if target.probe.every.is_some() || target.probe.path.is_some() {
-                let spot = top.spot_below(walk, "probe", "enabled");
-                let what = format!("target \"{}\" has a probe of its own that is never made", target.name);
-                walk.warn(&spot, what, "leave it out, and write probe = false in the other targets");
-            }
-        }
     }
 }
 

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use super::credential::check_secret;
 use super::problem::Loaded;
-use super::target::{self, Placed};
+use super::target::Placed;
 use super::walk::{Env, Spot, Walk};
 use super::{
     CommitOn, Config, Deadlines, Kind, Limits, LockMemory, ModelMap, ModelName, OnEmptyStop, Place, Router,
-    Target, TargetUrl, client, load, url,
+    Target, TargetUrl, checks, client, load, url,
 };
 
 /// A local server that is looked for on a port.
@@ -156,7 +156,8 @@ pub fn discover(env: &Env<'_>, local: &[LocalServer]) -> Loaded {
     let listen = vec![client::LISTEN];
     let clouds = cloud_targets(&mut walk, &listen);
     let placed: Vec<_> = local_targets(local).into_iter().chain(clouds).map(Placed::without_line).collect();
-    target::check_all(&mut walk, &placed);
+    let health = super::Health::default();
+    checks::targets(&mut walk, &placed, &health.probe);
     let config = Config {
         source: None,
         admin_listen: client::default_admin(&walk),
@@ -180,7 +181,7 @@ pub fn discover(env: &Env<'_>, local: &[LocalServer]) -> Loaded {
         router: Router { groups: vec!["primary".to_owned(), "fallback".to_owned()], region: None },
         routes: Vec::new(),
         groups: Vec::new(),
-        health: super::Health::default(),
+        health,
         retry: super::Retry::default(),
         hedge: super::Hedge::default(),
         queue: super::Queue::default(),

@@ -133,7 +133,9 @@ fn time_of_day(text: &str) -> Option<u16> {
 
 impl fmt::Display for Hours {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Hours { from, to } = self;
+        let Hours { from, to } = *self;
+        // As people write the end of a day.
+        let to = if to == 0 { DAY } else { to };
         write!(f, "{:02}:{:02}-{:02}:{:02}", from / 60, from % 60, to / 60, to % 60)
     }
 }

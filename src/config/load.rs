@@ -123,7 +123,8 @@ fn root(walk: &mut Walk<'_>, tree: &DeTable<'_>, file: &Path) -> Config {
     let overrides = target::deadlines(walk, &top);
     let deadlines = deadlines(walk, &top, &overrides, &limits);
     let Door { listen, allow_anonymous, tls, keys, confined, paying } = client::door(walk, &top);
-    let (targets, router, groups) = targets(walk, &top, &listen);
+    let health = policies::health(walk, &top);
+    let (targets, router, groups) = targets(walk, &top, &listen, &health.probe);
     let config = Config {
         source: Some(file.to_owned()),
         admin_listen: client::admin_listen(walk, &top),
@@ -139,7 +140,7 @@ fn root(walk: &mut Walk<'_>, tree: &DeTable<'_>, file: &Path) -> Config {
         cors_origins: client::cors_origins(walk, &top),
         routes: route::all(walk, &top, &targets, &router),
         groups,
-        health: policies::health(walk, &top),
+        health,
         retry: policies::retry(walk, &top),
         hedge: policies::hedge(walk, &top),
         queue: policies::queue(walk, &top, limits.request_time),
@@ -295,6 +296,7 @@ fn targets(
     walk: &mut Walk<'_>,
     top: &Section<'_, '_>,
     listen: &[SocketAddr],
+    probe: &super::Probe,
 ) -> (Vec<super::Target>, Router, Vec<super::Group>) {
     let router = top.table(walk, "router", &schema::ROUTER);
     let named = router.as_ref().and_then(|router| route::groups(walk, router));
@@ -309,7 +311,7 @@ fn targets(
             targets.map(Placed::without_line).collect()
         }
     };
-    target::check_all(walk, &placed);
+    checks::targets(walk, &placed, probe);
     for placed in &placed {
         if points_here(&placed.target.url, listen) {
             walk.problem(
@@ -376,6 +378,13 @@ impl Placed {
     /// One that discovery adds to a file without targets: there is no line to point at.
     pub(super) fn without_line(target: super::Target) -> Placed {
         let spot = |key: &str| Spot { key: format!("target \"{}\"{key}", target.name), line: None };
-        Placed { spot: spot(""), url: spot(".url"), group: spot(".group"), money: spot(".budget"), target }
+        Placed {
+            spot: spot(""),
+            url: spot(".url"),
+            group: spot(".group"),
+            probe: spot(".probe"),
+            money: spot(".budget"),
+            target,
+        }
     }
 }

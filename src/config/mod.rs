@@ -12,8 +12,10 @@ use crate::limits;
 mod checks;
 mod client;
 mod credential;
+mod describe;
 mod discover;
 mod figures;
+mod flat;
 mod identify;
 mod load;
 mod plan;
@@ -30,6 +32,7 @@ mod url;
 pub(crate) mod value;
 mod walk;
 
+pub use describe::{Setting, describe, diff};
 pub use discover::{LOCAL_SERVERS, LocalServer, discover};
 pub use figures::show_money;
 pub use identify::{identify, probe_path};

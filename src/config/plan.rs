@@ -201,7 +201,8 @@ fn group_terms(group: &Group) -> Vec<String> {
     terms
 }
 
-fn route(route: &Route) -> String {
+/// Which requests it is for: the model, and every other condition.
+pub(super) fn conditions(route: &Route) -> String {
     let mut text = route.model.clone();
     for (name, value) in &route.headers {
         let _ = write!(text, ", {name}: {value}");
@@ -212,6 +213,11 @@ fn route(route: &Route) -> String {
     if let Some(hours) = &route.hours {
         let _ = write!(text, ", {hours}");
     }
+    text
+}
+
+fn route(route: &Route) -> String {
+    let mut text = conditions(route);
     if let Some(groups) = &route.groups {
         let _ = write!(text, ", groups {}", groups.join(", then "));
     }

@@ -60,15 +60,14 @@ pub(super) fn all(
     for section in &sections {
         let Some(route) = one(walk, top, section, &known) else { continue };
         checks::route(walk, section, &route, targets, router);
+        let spot = if section.has("model") { section.spot(walk, "model") } else { section.spot.clone() };
         let before = |(earlier, _): &&(Route, Option<usize>)| covers_route(earlier, &route);
         if let Some((earlier, line)) = routes.iter().find(before) {
             let line = line.map(|line| format!(", line {line},")).unwrap_or_default();
             let what = format!("is never used: the route for \"{}\"{line} matches first", earlier.model);
-            let spot = section.spot(walk, "model");
             walk.warn(&spot, what, "put the narrower route before the wider one");
         }
-        let line = section.spot(walk, "model").line;
-        routes.push((route, line));
+        routes.push((route, spot.line));
     }
     routes.into_iter().map(|(route, _)| route).collect()
 }

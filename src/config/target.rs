@@ -22,6 +22,7 @@ pub(super) struct Placed {
     pub spot: Spot,
     pub url: Spot,
     pub group: Spot,
+    pub probe: Spot,
     /// `budget.money_per_day`.
     pub money: Spot,
 }
@@ -203,6 +204,7 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>, names: &mut Names) -> Opt
         spot: section.spot.clone(),
         url: url.spot,
         group: section.spot(walk, "group"),
+        probe: section.spot(walk, "probe"),
         money: section.spot_below(walk, "budget", "money_per_day"),
         target: target.capped(),
     })
@@ -298,69 +300,6 @@ pub(super) fn deadlines(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Deadl
         }
     }
     deadlines
-}
-
-/// What is known of every target only once all of it is read: keys on the wire, what its kind serves, what it lacks.
-pub(super) fn check_all(walk: &mut Walk<'_>, targets: &[Placed]) {
-    for placed in targets {
-        check_one(walk, placed);
-    }
-}
-
-fn check_one(walk: &mut Walk<'_>, placed: &Placed) {
-    let target = &placed.target;
-    let clear = matches!(target.url, TargetUrl::Http { .. });
-    let away = !target.url.is_on_this_box();
-    if clear && away && target.forward_key {
-        walk.problem(
-            &placed.url,
-            "the clients' own keys (forward_key) would leave this box in clear",
-            "write https://, or give the target a key of its own",
-        );
-    } else if clear && away && target.key.is_some() {
-        walk.warn(
-            &placed.url,
-            "this target's key crosses the network in clear",
-            "write https:// if the server has TLS",
-        );
-    }
-    match target.kind {
-        Kind::Anthropic => walk.warn(
-            &placed.spot,
-            "kind \"anthropic\" serves only clients that speak Anthropic's Messages API",
-            "for OpenAI's and Ollama's clients add a target of kind \"openai\"",
-        ),
-        Kind::Gemini => walk.warn(
-            &placed.spot,
-            "kind \"gemini\" serves no client yet: not a candidate",
-            "use kind = \"openai\" with url = \"https://generativelanguage.googleapis.com/v1beta/openai\"",
-        ),
-        Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Openai => {}
-    }
-    if target.budget.money_per_day.is_some() && target.price.is_none() {
-        walk.warn(
-            &placed.money,
-            "costs nothing by its price, so that this is never reached",
-            "add price = { input = …, output = … }, for a million tokens each, or leave it out",
-        );
-    }
-    if target.place != Place::Cloud {
-        return;
-    }
-    if target.models.entries.is_empty() {
-        walk.warn(
-            &placed.spot,
-            "not a candidate until it has a model map: a cloud does not know the box's model names",
-            "add models = { \"*\" = \"the cloud's model\" }",
-        );
-    }
-    if target.key.is_none() && !target.forward_key {
-        walk.warn(
-            &placed.spot,
-            "has no key, and most clouds answer 401 without one",
-            "add key = { credential = \"…\" }, { file = \"…\" } or { env = \"…\" }",
-        );
-    }
 }
 
 impl Target {

@@ -1,0 +1,414 @@
+//! What each part of a configuration puts into the flat list: all of it, so that no new field can be forgotten.
+//!
+//! Every struct is taken apart without `..` on purpose.
+
+use super::describe::{Flat, Is, word};
+use super::plan::conditions;
+use super::*;
+use Is::{Bytes, Flag, List, Money, Number, Secret as Hidden, Share, Shown, Text, Time, Unset};
+
+impl Flat {
+    pub(super) fn config(&mut self, config: &Config) {
+        let Config {
+            source,
+            listen,
+            admin_listen,
+            allow_anonymous,
+            hosts,
+            model_name,
+            on_empty_stop,
+            commit_on,
+            heartbeat,
+            ollama_writes,
+            drop_anonymous_reasoning,
+            log_prompts,
+            lock_memory,
+            tls,
+            cors_origins,
+            keys,
+            limits,
+            deadlines,
+            targets,
+            router,
+            routes,
+            groups,
+            health,
+            retry,
+            hedge,
+            queue,
+            sticky,
+            rollout,
+        } = config;
+        let listen: Vec<String> = listen.iter().map(ToString::to_string).collect();
+        let source = source.as_ref().map(|path| path.display());
+        let admin = admin_listen.as_ref().map(|path| path.display());
+        let lock = match lock_memory {
+            LockMemory::Auto => "auto",
+            LockMemory::On => "true",
+            LockMemory::Off => "false",
+        };
+        self.all(
+            "",
+            &[
+                ("file", shown(source.as_ref())),
+                ("listen", List(&listen)),
+                ("admin_listen", shown(admin.as_ref())),
+                ("allow_anonymous", Flag(*allow_anonymous)),
+                ("hosts", List(hosts)),
+                ("model_name", word(schema::MODEL_NAMES, model_name)),
+                ("on_empty_stop", word(schema::EMPTY_STOPS, on_empty_stop)),
+                ("commit_on", word(schema::COMMITS, commit_on)),
+                ("heartbeat", time(*heartbeat)),
+                ("ollama_writes", Flag(*ollama_writes)),
+                ("drop_anonymous_reasoning", Flag(*drop_anonymous_reasoning)),
+                ("log_prompts", Flag(*log_prompts)),
+                ("lock_memory", Text(lock)),
+                ("cors.origins", List(cors_origins)),
+            ],
+        );
+        if let Some(ServerTls { cert, key }) = tls {
+            self.all("tls", &[("cert", Shown(&cert.display())), ("key", Shown(&key.display()))]);
+        }
+        self.limits(limits);
+        self.deadlines(deadlines);
+        let Router { groups: order, region } = router;
+        self.all("router", &[("groups", List(order)), ("region", text(region.as_deref()))]);
+        self.health(health);
+        self.ways(retry, hedge, queue, sticky);
+        if let Some(Rollout { share, hold, min_samples }) = rollout {
+            self.all(
+                "rollout",
+                &[("share", Share(*share)), ("hold", Time(*hold)), ("min_samples", number(*min_samples))],
+            );
+        }
+        for key in keys {
+            self.key(key);
+        }
+        for target in targets {
+            self.target(target);
+        }
+        for Group { name, deadlines, max_retries } in groups {
+            self.owned("group", name);
+            self.put("", "max_retries", max_retries.map_or(Unset, number));
+            self.overrides(deadlines);
+        }
+        for route in routes {
+            self.route(route);
+        }
+    }
+
+    fn limits(&mut self, limits: &Limits) {
+        let Limits {
+            max_body,
+            body_memory,
+            gate_buffer,
+            gated_streams,
+            answer_buffer,
+            answer_memory,
+            connections,
+            max_headers,
+            header_bytes,
+            header_time,
+            body_time,
+            request_time,
+            write_time,
+            queue_time,
+            drain,
+        } = limits;
+        self.all(
+            "limits",
+            &[
+                ("max_body", Bytes(*max_body)),
+                ("body_memory", Bytes(*body_memory)),
+                ("gate_buffer", Bytes(*gate_buffer)),
+                ("gated_streams", Number(*gated_streams as u64)),
+                ("answer_buffer", Bytes(*answer_buffer)),
+                ("answer_memory", Bytes(*answer_memory)),
+                ("connections", Number(*connections as u64)),
+                ("max_headers", Number(*max_headers as u64)),
+                ("header_bytes", Bytes(*header_bytes)),
+                ("header_time", Time(*header_time)),
+                ("body_time", Time(*body_time)),
+                ("request_time", Time(*request_time)),
+                ("write_time", Time(*write_time)),
+                ("queue_time", Time(*queue_time)),
+                ("drain", Time(*drain)),
+            ],
+        );
+    }
+
+    fn deadlines(&mut self, deadlines: &Deadlines) {
+        let Deadlines { connect, first_token, first_token_per_1k, between_tokens, load, total } = *deadlines;
+        self.overrides(&DeadlineOverrides {
+            connect: Some(connect),
+            first_token: Some(first_token),
+            first_token_per_1k: Some(first_token_per_1k),
+            between_tokens: Some(between_tokens),
+            load: Some(load),
+            total: Some(total),
+        });
+    }
+
+    fn overrides(&mut self, deadlines: &DeadlineOverrides) {
+        let DeadlineOverrides { connect, first_token, first_token_per_1k, between_tokens, load, total } =
+            *deadlines;
+        self.all(
+            "deadlines",
+            &[
+                ("connect", time(connect)),
+                ("first_token", time(first_token)),
+                ("first_token_per_1k", time(first_token_per_1k)),
+                ("between_tokens", time(between_tokens)),
+                ("load", time(load)),
+                ("total", time(total)),
+            ],
+        );
+    }
+
+    fn health(&mut self, health: &Health) {
+        let Health { breaker, degrade, latency, probe } = health;
+        let Breaker {
+            enabled,
+            window,
+            min_samples,
+            failure_rate,
+            consecutive,
+            cooldown,
+            cooldown_max,
+            trials,
+            recovery,
+        } = breaker;
+        self.all(
+            "breaker",
+            &[
+                ("enabled", Flag(*enabled)),
+                ("window", Time(*window)),
+                ("min_samples", number(*min_samples)),
+                ("failure_rate", Share(*failure_rate)),
+                ("consecutive", number(*consecutive)),
+                ("cooldown", Time(*cooldown)),
+                ("cooldown_max", Time(*cooldown_max)),
+                ("trials", number(*trials)),
+                ("recovery", Time(*recovery)),
+            ],
+        );
+        let Degrade { enabled, above, below, least } = degrade;
+        self.all(
+            "degrade",
+            &[
+                ("enabled", Flag(*enabled)),
+                ("above", Share(*above)),
+                ("below", Share(*below)),
+                ("least", Share(*least)),
+            ],
+        );
+        let Latency { enabled, times, first_token, gap, min_samples, out_after, back_after, trickle } =
+            latency;
+        self.all(
+            "latency",
+            &[
+                ("enabled", Flag(*enabled)),
+                ("times", number(*times)),
+                ("first_token", Time(*first_token)),
+                ("gap", Time(*gap)),
+                ("min_samples", number(*min_samples)),
+                ("out_after", Time(*out_after)),
+                ("back_after", Time(*back_after)),
+                ("trickle", Time(*trickle)),
+            ],
+        );
+        let Probe { enabled, every, every_cloud, timeout, down_after } = probe;
+        self.all(
+            "probe",
+            &[
+                ("enabled", Flag(*enabled)),
+                ("every", Time(*every)),
+                ("every_cloud", Time(*every_cloud)),
+                ("timeout", Time(*timeout)),
+                ("down_after", number(*down_after)),
+            ],
+        );
+    }
+
+    fn ways(&mut self, retry: &Retry, hedge: &Hedge, queue: &Queue, sticky: &Sticky) {
+        let Retry { first, backoff, jitter, budget } = retry;
+        self.all(
+            "retry",
+            &[
+                ("first", word(schema_policy::FIRSTS, first)),
+                ("backoff", Time(*backoff)),
+                ("jitter", Time(*jitter)),
+                ("budget", Share(*budget)),
+            ],
+        );
+        let Hedge { enabled, share } = hedge;
+        self.all("hedge", &[("enabled", Flag(*enabled)), ("share", Share(*share))]);
+        let Queue { length, time } = queue;
+        self.all("queue", &[("length", Number(*length as u64)), ("time", Time(*time))]);
+        let Sticky { enabled, idle, away } = sticky;
+        self.all("sticky", &[("enabled", Flag(*enabled)), ("idle", Time(*idle)), ("away", Time(*away))]);
+    }
+
+    fn key(&mut self, key: &ClientKey) {
+        let ClientKey { name, sha256, operator, local_only, priority, budget } = key;
+        self.owned("key", name);
+        self.all(
+            "",
+            &[
+                ("key", Hidden(sha256)),
+                ("operator", Flag(*operator)),
+                ("local_only", egress(*local_only)),
+                ("priority", word(schema_policy::PRIORITIES, priority)),
+            ],
+        );
+        self.budget(budget);
+    }
+
+    fn budget(&mut self, budget: &Budget) {
+        let Budget { requests_per_minute, tokens_per_minute, money_per_day } = *budget;
+        self.all(
+            "budget",
+            &[
+                ("requests_per_minute", requests_per_minute.map_or(Unset, number)),
+                ("tokens_per_minute", tokens_per_minute.map_or(Unset, Number)),
+                ("money_per_day", money_per_day.map_or(Unset, Money)),
+            ],
+        );
+    }
+
+    fn target(&mut self, target: &Target) {
+        let Target {
+            name,
+            kind,
+            url,
+            place,
+            group,
+            region,
+            weight,
+            max_retries,
+            key,
+            forward_key,
+            models,
+            embeddings,
+            context,
+            deadlines,
+            roots,
+            include_usage,
+            spare,
+            max_concurrent,
+            capabilities,
+            probe,
+            metered,
+            price,
+            budget,
+            discovered,
+        } = target;
+        self.owned("target", name);
+        let file = match roots {
+            Roots::File(path) => Some(path.display()),
+            Roots::Bundled | Roots::System => None,
+        };
+        let bundled = match roots {
+            Roots::Bundled => Text("bundled"),
+            Roots::System => Text("system"),
+            Roots::File(_) => Unset,
+        };
+        self.all(
+            "",
+            &[
+                ("kind", Text(kind.as_str())),
+                ("url", Shown(url)),
+                ("place", Text(place.as_str())),
+                ("group", Text(group)),
+                ("region", text(region.as_deref())),
+                ("weight", number(*weight)),
+                ("max_retries", number(*max_retries)),
+                ("key", key.as_ref().map_or(Unset, |key| Hidden(key.expose().as_bytes()))),
+                ("forward_key", Flag(*forward_key)),
+                ("embeddings", text(embeddings.as_deref())),
+                ("context", context.map_or(Unset, number)),
+                ("roots", bundled),
+                ("ca_file", shown(file.as_ref())),
+                ("include_usage", Flag(*include_usage)),
+                ("spare", Flag(*spare)),
+                ("max_concurrent", max_concurrent.map_or(Unset, number)),
+                ("metered", Flag(*metered)),
+                ("discovered", Flag(*discovered)),
+            ],
+        );
+        let ModelMap { entries } = models;
+        for (asked, given) in entries {
+            self.put("models", &format!("{asked:?}"), Text(given));
+        }
+        self.overrides(deadlines);
+        let Capabilities { tools, images, json } = *capabilities;
+        for (what, can) in [("tools", tools), ("images", images), ("json", json)] {
+            self.put("capabilities", what, can.map_or(Unset, Flag));
+        }
+        let TargetProbe { off, every, path } = probe;
+        self.put("", "probe", Flag(!off));
+        self.all("probe", &[("every", time(*every)), ("path", text(path.as_deref()))]);
+        if let Some(Price { input, output, assumed }) = *price {
+            let sides = [("input", Money(input)), ("output", Money(output)), ("assumed", Flag(assumed))];
+            self.all("price", &sides);
+        }
+        self.budget(budget);
+    }
+
+    fn route(&mut self, route: &Route) {
+        self.owned("route", &conditions(route));
+        let Route {
+            model,
+            headers: _,
+            keys: _,
+            hours: _,
+            local_only,
+            hedge,
+            groups,
+            deadlines,
+            heartbeat,
+            commit_on,
+            on_empty_stop,
+            model_name,
+        } = route;
+        self.all(
+            "",
+            &[
+                // Its conditions are its name.
+                ("model", Text(model)),
+                ("groups", groups.as_ref().map_or(Unset, |groups| List(groups))),
+                ("local_only", egress(*local_only)),
+                ("hedge", hedge.map_or(Unset, Flag)),
+                ("heartbeat", time(*heartbeat)),
+                ("commit_on", commit_on.map_or(Unset, |on| word(schema::COMMITS, &on))),
+                ("on_empty_stop", on_empty_stop.map_or(Unset, |on| word(schema::EMPTY_STOPS, &on))),
+                ("model_name", model_name.map_or(Unset, |name| word(schema::MODEL_NAMES, &name))),
+            ],
+        );
+        self.overrides(deadlines);
+    }
+}
+
+fn number(number: u32) -> Is<'static> {
+    Number(number.into())
+}
+
+fn time(time: Option<Duration>) -> Is<'static> {
+    time.map_or(Unset, Time)
+}
+
+fn text(text: Option<&str>) -> Is<'_> {
+    text.map_or(Unset, Text)
+}
+
+fn shown<T: std::fmt::Display>(value: Option<&T>) -> Is<'_> {
+    value.map_or(Unset, |value| Shown(value))
+}
+
+fn egress(egress: Egress) -> Is<'static> {
+    match egress {
+        Egress::Anywhere => Unset,
+        Egress::Lan => Text("lan"),
+        Egress::Box => Text("true"),
+    }
+}
