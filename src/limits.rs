@@ -326,6 +326,12 @@ pub const DRILL_REQUESTS_MAX: u32 = 1000;
 pub const DRILL_BODY_BYTES: usize = 4 * KIB;
 /// `edgeward drill` asks how far it is once in this.
 pub const DRILL_LOOK: Duration = Duration::from_millis(250);
+/// What `edgeward support` takes of one tool's words, in bytes: 200 lines of a journal, each at its longest.
+pub const TOOL_BYTES: u64 = MIB as u64;
+/// How long it waits for them; a journal on a slow card is searched for seconds.
+pub const TOOL_TIME: Duration = Duration::from_secs(10);
+/// Keys from this length on are looked for in it once more, in bytes; shorter ones would hide words.
+pub const REDACTED_BYTES: usize = 6;
 /// Lines of the log that are kept in memory, for `edgeward support`.
 pub const RECENT_LINES: usize = 256;
 /// The same, in bytes, taken at the start; a usual line has 250.

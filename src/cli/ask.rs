@@ -39,9 +39,8 @@ pub(super) fn ask(config: &Config, method: &str, path: &str, body: &str) -> Resu
         tried.push(
             "the client listener speaks TLS; set `admin_listen` to ask on a socket of its own".to_owned(),
         );
-        return Err(tried.join("; "));
     }
-    for address in &config.listen {
+    for address in config.listen.iter().filter(|_| config.tls.is_none()) {
         let asked = TcpStream::connect_timeout(&reachable(*address), PATIENCE).and_then(|socket| {
             socket.set_read_timeout(Some(PATIENCE))?;
             exchange(socket, method, path, body)

@@ -22,6 +22,7 @@ mod sink;
 
 pub use events::Record;
 pub use kinds::{Limit, Outcome};
+pub use line::utc;
 pub use metrics::{Gauges, Metrics};
 
 use recent::Recent;

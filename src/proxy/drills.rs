@@ -132,7 +132,11 @@ pub async fn answer(
 }
 
 fn none() -> Problem {
-    Problem::new(404, "no_drill", "there was no drill since edgeward was started; `edgeward drill` begins one")
+    Problem::new(
+        404,
+        "no_drill",
+        "there was no drill since edgeward was started; `edgeward drill` begins one",
+    )
 }
 
 async fn wanted(gateway: &Gateway, body: Incoming) -> Result<Wanted, Problem> {

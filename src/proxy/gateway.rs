@@ -11,8 +11,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::body::Budget;
 use super::cancel::Live;
-use super::{drills, news};
 use super::upstream::{ProxyRules, SetupError, Upstreams};
+use super::{drills, news};
 use crate::cause::{Cause, Failure};
 use crate::config::{Config, Target};
 use crate::gate::pool::{Buffer, Pool};
