@@ -15,6 +15,7 @@ mod cancel;
 mod endpoints;
 mod keys;
 mod limits;
+mod operating;
 mod probes;
 mod program;
 mod retries;

@@ -1,0 +1,250 @@
+//! What operators do: drills, and the bundle for a bug report.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Output, Stdio};
+
+use edgeward::sim::model::healthy;
+use edgeward::sim::script::parse;
+use edgeward::sim::server::SimServer;
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::LIMIT;
+use crate::program::{CHAT, Folder, Program, SOON, ask, chat, run, target};
+
+const DRILL: &str = "/edgeward/drill";
+const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
+
+/// Another command on a running program's own configuration, in its folder.
+fn beside(program: &Program, args: &[&str], env: &[(&str, &str)]) -> Command {
+    let file = program.folder.0.join("edgeward.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    let config = config.replacen("127.0.0.1:0", &program.addr.to_string(), 1);
+    let beside = program.folder.write("beside.toml", &config);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_edgeward"));
+    command
+        .args(args)
+        .arg("--config")
+        .arg(beside)
+        .env_clear()
+        .envs(env.iter().copied())
+        .current_dir(&program.folder.0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+async fn said(mut command: Command) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } =
+        tokio::time::timeout(SOON * 3, command.output()).await.unwrap().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+async fn drill(program: &Program, method: &str, body: &str) -> (u16, Value) {
+    let answer = ask(program.addr, method, DRILL, &JSON, body).await;
+    (answer.status, serde_json::from_slice(&answer.body).unwrap())
+}
+
+#[test]
+fn a_drill_shows_what_clients_would_see() {
+    run(LIMIT, async {
+        let (one, two) =
+            (SimServer::start(healthy("a")).await.unwrap(), SimServer::start(healthy("b")).await.unwrap());
+        let config = target("box", "openai", &one, "") + &target("cloud", "openai", &two, "");
+        let program = Program::start(&config).await;
+        let child = beside(&program, &["drill", "--requests", "2"], &[]).spawn().unwrap();
+        program.logged(&["drill_started", "target=box"]).await;
+        for _ in 0..2 {
+            let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+            assert_eq!((answer.status, answer.clean), (200, true));
+            assert_eq!(answer.header("x-edgeward-attempts"), Some("box:drill,cloud:committed"));
+        }
+        // The drill is over; the box is asked again, and nothing is held against it.
+        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+        assert_eq!(answer.header("x-edgeward-attempts"), Some("box:committed"));
+        assert_eq!((one.counts().requests, two.counts().requests), (1, 2));
+        let status = program.status().await;
+        assert_eq!(status["targets"][0]["failed"], 0, "{status}");
+        let output = tokio::time::timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        assert!(text.starts_with("2 of 2 requests were answered by `cloud`. First token after "), "{text}");
+        assert!(text.contains("Clients noticed nothing."), "{text}");
+        program.logged(&["drill_ended", "drilled=2"]).await;
+        program.logged(&["attempt_failed", "cause=drill"]).await;
+        program.logged(&["request_done", "place=local", "box:drill"]).await;
+    });
+}
+
+#[test]
+fn a_drill_is_bounded_and_one_at_a_time() {
+    run(LIMIT, async {
+        let (one, two) =
+            (SimServer::start(healthy("a")).await.unwrap(), SimServer::start(healthy("b")).await.unwrap());
+        let config = target("box", "openai", &one, "") + &target("cloud", "openai", &two, "");
+        let program = Program::start(&config).await;
+        assert_eq!(drill(&program, "GET", "").await.0, 404);
+        assert_eq!(drill(&program, "DELETE", "").await.0, 404);
+        for (bad, word) in [
+            (r#"{"requests":0}"#, "1 to 1000"),
+            (r#"{"share_permille":1001,"for_ms":1}"#, "100%"),
+            (r#"{"share_permille":100,"for_ms":600001}"#, "10 minutes"),
+            (r#"{"share_permille":100}"#, "a share and a time"),
+            (r#"{"target":"nobody"}"#, "there are box, cloud"),
+            (r#"{"targte":"box"}"#, "targte"),
+            ("{", "no drill"),
+        ] {
+            let (status, said) = drill(&program, "POST", bad).await;
+            assert_eq!(status, 400, "{bad}");
+            assert!(said["error"]["message"].as_str().unwrap().contains(word), "{bad}: {said}");
+        }
+        let (status, begun) = drill(&program, "POST", r#"{"share_permille":500,"for_ms":600000}"#).await;
+        assert_eq!((status, &begun["target"], &begun["stage"]), (200, &"box".into(), &"running".into()));
+        let (status, said) = drill(&program, "POST", "{}").await;
+        assert_eq!(status, 409);
+        assert!(said["error"]["message"].as_str().unwrap().contains("running already"), "{said}");
+        for _ in 0..4 {
+            assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(false)).await.status, 200);
+        }
+        assert_eq!((one.counts().requests, two.counts().requests), (2, 2), "every second one");
+        let (_, report) = drill(&program, "DELETE", "").await;
+        assert_eq!(
+            (&report["stage"], &report["met"], &report["drilled"]),
+            (&"over".into(), &4.into(), &2.into())
+        );
+        assert_eq!(report["answered"][0]["count"], 2);
+        // A page, a form or who is no operator begins none.
+        let origin = [JSON[0], ("origin", "http://evil.example")];
+        assert_eq!(ask(program.addr, "POST", DRILL, &origin, "{}").await.status, 403);
+        let form = [("content-type", "application/x-www-form-urlencoded")];
+        assert_eq!(ask(program.addr, "POST", DRILL, &form, "{}").await.status, 415);
+    });
+}
+
+#[test]
+fn a_drill_without_a_fallback_needs_a_yes() {
+    run(LIMIT, async {
+        let server = SimServer::start(healthy("a")).await.unwrap();
+        let program = Program::start(&target("box", "openai", &server, "")).await;
+        let (code, text, err) = said(beside(&program, &["drill"], &[])).await;
+        assert_eq!((code, text.as_str()), (Some(1), ""));
+        assert!(err.contains("clients would see errors") && err.contains("--yes"), "{err}");
+        let child = beside(&program, &["drill", "--yes"], &[]).spawn().unwrap();
+        program.logged(&["drill_started"]).await;
+        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+        assert_eq!((answer.status, server.counts().requests), (502, 0), "{}", answer.text());
+        assert!(answer.text().contains("failed on purpose by a drill"), "{}", answer.text());
+        let output = tokio::time::timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(text, "1 of 1 request was answered with an error: nobody else could answer.\n");
+        // Ctrl-C ends it.
+        let child =
+            beside(&program, &["drill", "--yes", "--share", "100%", "--for", "10m"], &[]).spawn().unwrap();
+        program.logged(&["drill_started", "100% of the requests for 600 s"]).await;
+        let pid = child.id().unwrap().to_string();
+        let waiting = child.wait_with_output();
+        assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        let output = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+        if output.status.code().is_some() {
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), "No request came, so nothing was tried.\n");
+            assert_eq!(drill(&program, "GET", "").await.1["stage"], "over");
+        }
+        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+        assert_eq!(answer.status, if output.status.code().is_some() { 200 } else { 502 });
+    });
+}
+
+#[test]
+fn the_support_bundle_has_everything_but_secrets_and_prompts() {
+    run(LIMIT, async {
+        const SECRETS: [&str; 4] =
+            ["sk-in-env-1111", "sk-in-file-2222", "sk-in-credential-3333", "zebra-prompt"];
+        let folder = Folder::new();
+        folder.write("file.key", SECRETS[1]);
+        folder.write("cred", SECRETS[2]);
+        let credentials = folder.0.to_string_lossy().into_owned();
+        // One that repeats our key and the prompt to us.
+        let rude = parse(&format!(
+            "REPLY 500 application/json | {{\"error\":{{\"message\":\"bad key {}\"}}}}",
+            SECRETS[0]
+        ));
+        let rude = SimServer::start(rude.unwrap()).await.unwrap();
+        let fine = SimServer::start(healthy("b")).await.unwrap();
+        let config = format!(
+            "log_prompts = true\nadmin_listen = \"admin.sock\"\n[[key]]\nname = \"shop\"\nsha256 = \"{}\"\n{}{}{}",
+            "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8",
+            target("a", "openai", &rude, "key = { env = \"A_KEY\" }"),
+            target("b", "openai", &fine, "key = { file = \"file.key\" }"),
+            target("c", "openai", &fine, "key = { credential = \"cred\" }"),
+        );
+        let env = [("A_KEY", SECRETS[0]), ("CREDENTIALS_DIRECTORY", credentials.as_str())];
+        let program = Program::start_in(folder, &config, &env).await;
+        let body = chat(true).replace("hi", SECRETS[3]);
+        let key = [("authorization", "Bearer password")];
+        assert_eq!(ask(program.addr, "POST", CHAT, &key, &body).await.status, 200);
+        program.logged(&["request_body", SECRETS[3]]).await;
+        let (code, text, err) = said(beside(&program, &["support", "--output", "bundle.txt"], &env)).await;
+        assert_eq!((code, text.as_str()), (Some(0), "bundle.txt\n"), "{err}");
+        let path = program.folder.0.join("bundle.txt");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let bundle = std::fs::read_to_string(path).unwrap();
+        for secret in SECRETS.into_iter().chain(["password", "5e884898da28"]) {
+            assert!(!bundle.contains(secret), "{secret} in:\n{bundle}");
+        }
+        for part in [
+            "== versions\nedgeward ",
+            "kernel: Linux",
+            "== configuration\n",
+            "target \"a\".key = ***",
+            "== check\n",
+            "== status\n{\"version\"",
+            "== metrics\n# HELP",
+            "== recent events\n",
+            "attempt_failed request=",
+            "bad key ***",
+            "request_done request=",
+            "== last drill\nnone since",
+            "== unit\n",
+            "== journal\n",
+        ] {
+            assert!(bundle.contains(part), "no {part:?} in:\n{bundle}");
+        }
+        // It writes over nothing.
+        let (code, _, err) = said(beside(&program, &["support", "--output", "bundle.txt"], &env)).await;
+        assert!(code == Some(1) && err.contains("bundle.txt") && err.contains("--output"), "{err}");
+        // By default a file with the date in its name; `-` is the terminal. A wrong configuration and nobody running
+        // are told of, and are no failure.
+        let (code, name, _) = said(beside(&program, &["support"], &env)).await;
+        assert!(
+            code == Some(0) && name.starts_with("edgeward-support-2") && name.ends_with("Z.txt\n"),
+            "{name}"
+        );
+        assert!(program.folder.0.join(name.trim()).exists());
+        program.terminate();
+        assert_eq!(program.exit_code().await, Some(0));
+        let (code, text, _) = said(beside(&program, &["support", "--output=-"], &[])).await;
+        assert_eq!(code, Some(0));
+        assert!(text.contains("it has mistakes") && text.contains("A_KEY"), "{text}");
+        assert!(text.contains("== status\nnot to be had: "), "{text}");
+    });
+}
+
+#[test]
+fn recent_events_are_for_operators() {
+    run(LIMIT, async {
+        let server = SimServer::start(healthy("a")).await.unwrap();
+        let program = Program::start(&target("a", "openai", &server, "")).await;
+        assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 200);
+        program.logged(&["request_done"]).await;
+        let answer = ask(program.addr, "GET", "/edgeward/events", &[], "").await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.header("content-type").unwrap().starts_with("text/plain"));
+        let text = answer.text();
+        assert!(text.lines().any(|line| line.contains(" started ")), "{text}");
+        assert!(text.lines().last().unwrap().contains(" request_done "), "{text}");
+    });
+}
