@@ -118,6 +118,17 @@ pub const TARGETS_MAX: usize = 64;
 pub const CANDIDATES_MAX: usize = 16;
 /// A model name, in bytes.
 pub const MODEL_NAME_BYTES: usize = 256;
+/// Of a conversation's beginning, so much tells it from others, in bytes.
+pub const CONVERSATION_BYTES: usize = 64 * KIB;
+/// Conversations whose targets are remembered; the one that was silent for longest makes room.
+pub const CONVERSATIONS_MAX: usize = 4096;
+/// Of its configured weight, a slow target keeps at least this much, in thousandths.
+pub const WEIGHT_LATENCY_LEAST: u64 = 250;
+/// Times to first token are compared with this added to each: a few milliseconds more or less are no reason to
+/// depart from the weights that were configured.
+pub const WEIGHT_LATENCY_FLOOR: Duration = Duration::from_millis(100);
+/// A prompt's tokens are estimated to this factor.
+pub const PROMPT_ESTIMATE_FACTOR: u64 = 2;
 /// Header fields in an upstream's response.
 pub const UPSTREAM_HEADERS_MAX: usize = 100;
 /// An upstream's response head, in bytes.
@@ -367,7 +378,7 @@ pub const LATENCY_SLICES: usize = 5;
 pub const LATENCY_SLICE: Duration = Duration::from_secs(60);
 /// A slice's length at most: it is kept longer than [`LATENCY_SLICE`] where requests are few, so that ten of them
 /// come together even at one in five minutes.
-pub const LATENCY_SLICE_MAX: Duration = Duration::from_secs(600);
+pub const LATENCY_SLICE_MAX: Duration = Duration::from_secs(1200);
 /// Slow answers without which nobody is out: one cold load is one, and two clients may have waited for it.
 pub const LATENCY_SLOW_MIN: u32 = 3;
 /// A target that is out for this long is what is usual now: it is learned anew.
@@ -381,7 +392,7 @@ pub const USUAL_FIRST: usize = 3;
 /// What is usual is moved once in this many samples, or once a minute if there are [`USUAL_SAMPLES_MIN`].
 pub const USUAL_SAMPLES: u8 = 20;
 /// See [`USUAL_SAMPLES`].
-pub const USUAL_SAMPLES_MIN: u8 = 5;
+pub const USUAL_SAMPLES_MIN: u8 = 10;
 /// A class is believed after this many moves and [`USUAL_AGE`].
 pub const USUAL_MOVES: u8 = 4;
 /// See [`USUAL_MOVES`].
@@ -390,8 +401,9 @@ pub const USUAL_AGE: Duration = Duration::from_secs(180);
 pub const USUAL_FASTER: f32 = 0.03;
 /// A believed class follows slowness by this much a minute at most: a fifth in an hour, so that a slow decay is seen.
 pub const USUAL_SLOWER: f32 = 0.003;
-/// The same for a class that is not believed yet; improvements it follows at once.
-pub const USUAL_SLOWER_YOUNG: f32 = 0.5;
+/// A class that is not believed yet follows slowness at once, and improvements down to this part at each move: its
+/// first samples may have been cold loads, and its last ones out of a cache.
+pub const USUAL_FASTER_YOUNG: f32 = 0.4;
 /// Time counts for a move up to this many minutes.
 pub const USUAL_MINUTES_MAX: f32 = 10.0;
 /// Of the time between two probes, added or taken away at most, in thousandths.

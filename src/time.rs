@@ -1,8 +1,13 @@
 //! The one clock. Everything else is given `now`, or a deadline computed from it.
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::limits;
+
+mod zone;
+
+use zone::Zone;
 
 /// Seconds since 1970 before which this program was not built: a wall clock that shows less is wrong.
 pub const BUILT: u64 = later(limits::BUILT_AFTER, option_env!("SOURCE_DATE_EPOCH"));
@@ -26,6 +31,18 @@ pub fn monotonic_micros() -> u64 {
 #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
 pub fn wall() -> SystemTime {
     SystemTime::now()
+}
+
+/// Minutes after midnight by the box's time zone: that of `TZ`, else of `/etc/localtime`, else UTC. The zone is read
+/// once: another one needs a restart, as for every service.
+#[must_use]
+pub fn local_minute() -> u16 {
+    static ZONE: LazyLock<Zone> = LazyLock::new(|| {
+        let read = |path: &str| std::fs::read(path).ok();
+        zone::of_this_box(std::env::var("TZ").ok().as_deref(), read)
+    });
+    let since = wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+    ZONE.minute(i64::try_from(since.as_secs()).unwrap_or(0))
 }
 
 /// Whether `wall` is no right time: it is before this program was built. A board without a battery starts so.

@@ -5,6 +5,7 @@ pub mod classify;
 pub mod event;
 mod gemini;
 mod inspect;
+mod needs;
 mod ollama;
 mod openai;
 pub mod reply;

@@ -13,6 +13,8 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::Dialect;
+use super::needs::Scan;
+pub use super::needs::{Conversation, Needs};
 use crate::limits;
 use crate::wire::json;
 
@@ -35,6 +37,10 @@ pub struct Call {
     pub choices: u32,
     /// The prompt's length, estimated from the body, in tokens.
     pub prompt_tokens: u64,
+    /// What not every target can do.
+    pub needs: Needs,
+    /// Which conversation it belongs to, where there is one.
+    pub conversation: Option<Conversation>,
     spans: Spans,
 }
 
@@ -110,7 +116,8 @@ pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Call, BadRequest> {
         let what = format!("the body is nested deeper than {} levels", limits::JSON_DEPTH_MAX);
         BadRequest { too_deep: true, ..BadRequest::new(what) }
     })?;
-    let mut reader = Reader { body, seen: HashSet::new(), call: Draft::default(), fault: None };
+    let scan = Scan::new(dialect);
+    let mut reader = Reader { body, seen: HashSet::new(), call: Draft::default(), scan, fault: None };
     let mut de = serde_json::Deserializer::from_slice(body);
     let parsed = (&mut reader).deserialize(&mut de).and_then(|()| de.end());
     if let Some(fault) = reader.fault {
@@ -129,6 +136,8 @@ pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Call, BadRequest> {
         max_tokens: draft.max_tokens,
         choices: draft.choices.unwrap_or(1).max(1),
         prompt_tokens: profile.estimated_tokens(),
+        needs: reader.scan.needs,
+        conversation: reader.scan.conversation(),
         spans: Spans { open, any: !reader.seen.is_empty(), ..draft.spans },
     })
 }
@@ -146,6 +155,8 @@ impl Call {
             max_tokens: None,
             choices: 1,
             prompt_tokens: 0,
+            needs: Needs::default(),
+            conversation: None,
             spans: Spans::default(),
         }
     }
@@ -242,6 +253,7 @@ struct Reader<'a> {
     body: &'a [u8],
     seen: HashSet<Cow<'a, str>>,
     call: Draft,
+    scan: Scan,
     fault: Option<BadRequest>,
 }
 
@@ -350,6 +362,7 @@ impl<'de> Visitor<'de> for &mut Reader<'de> {
             if let Err(fault) = self.field(&key, raw) {
                 self.fault = Some(fault);
             }
+            self.scan.member(&key, raw.get());
             if self.seen.contains(&key) {
                 self.fault = Some(BadRequest::new(format!("the key `{}` is given twice", shorten(&key))));
             } else {

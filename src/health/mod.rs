@@ -2,10 +2,12 @@
 
 pub mod breaker;
 mod jitter;
+pub mod latency;
 pub mod report;
 pub mod share;
 pub mod sketch;
 pub mod store;
+pub mod usual;
 pub mod weights;
 pub mod window;
 

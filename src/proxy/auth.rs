@@ -6,7 +6,7 @@ use http::{HeaderMap, header};
 use ring::digest;
 use subtle::ConstantTimeEq;
 
-use crate::config::{ClientKey, Config};
+use crate::config::{ClientKey, Config, Egress, Priority};
 use crate::dialect::reply::Problem;
 
 /// An authenticated (or anonymous) client.
@@ -18,6 +18,10 @@ pub struct Client {
     pub name: Option<String>,
     /// Whether it may use `/edgeward/*`.
     pub operator: bool,
+    /// How far its prompts may go.
+    pub local_only: Egress,
+    /// Who is let in first when a target's queue is not empty.
+    pub priority: Priority,
 }
 
 /// Finds the client of a request.
@@ -29,10 +33,17 @@ pub fn client(config: &Config, headers: &HeaderMap, peer: Option<SocketAddr>) ->
     let given = presented(headers);
     if let Some(key) = given.and_then(|given| matching(&config.keys, given)) {
         let operator = key.operator || local;
-        return Ok(Client { key: Some(key.sha256), name: Some(key.name.clone()), operator });
+        let (local_only, priority) = (key.local_only, key.priority);
+        return Ok(Client {
+            key: Some(key.sha256),
+            name: Some(key.name.clone()),
+            operator,
+            local_only,
+            priority,
+        });
     }
     if config.keys.is_empty() || config.allow_anonymous {
-        return Ok(Client { key: None, name: None, operator: local });
+        return Ok(Client { operator: local, ..Client::default() });
     }
     let what = if given.is_some() { "the key is not one of this server's" } else { "a key is needed" };
     Err(Problem::new(

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cause::Failure;
-use crate::config::Deadlines;
+use crate::config::{Deadlines, Place};
 
 #[path = "exchange_tests/again.rs"]
 mod again;
@@ -30,6 +30,9 @@ fn candidate(target: usize) -> Candidate {
         context: None,
         loads: false,
         max_retries: 0,
+        place: Place::Local,
+        hedge: false,
+        reluctant: false,
     }
 }
 

@@ -152,7 +152,7 @@ impl Gateway {
         let renewed = Gateway {
             process: Rc::clone(&self.process),
             store: RefCell::new(store),
-            routing: RefCell::new(route::State::new(&config, seed())),
+            routing: RefCell::new(self.routing.borrow().renewed(&config)),
             upstreams,
             metrics,
             bodies: Rc::clone(&self.bodies),

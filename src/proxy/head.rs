@@ -5,8 +5,9 @@ use std::time::Duration;
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use crate::config::{Kind, Target};
+use crate::config::{Kind, Route, Target};
 use crate::dialect::Dialect;
+use crate::route::SESSION;
 use crate::wire::Framing;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-edgeward-request-id");
@@ -89,6 +90,16 @@ pub fn from_client(from: &HeaderMap) -> HeaderMap {
 #[must_use]
 pub fn credential(from: &HeaderMap) -> HeaderMap {
     pick(from, &[header::AUTHORIZATION, HeaderName::from_static("x-api-key")])
+}
+
+/// The fields of a client's request that decide its route, or name its conversation. They do not leave edgeward.
+#[must_use]
+pub fn for_routing(from: &HeaderMap, routes: &[Route]) -> HeaderMap {
+    let named = |name: &HeaderName| {
+        *name == SESSION || routes.iter().any(|r| r.headers.iter().any(|(wanted, _)| wanted == name.as_str()))
+    };
+    let fields = from.iter().filter(|(name, _)| named(name));
+    fields.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 fn pick(from: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
@@ -192,6 +203,25 @@ mod tests {
         let crossed = from_client(&from);
         assert_eq!(crossed.len(), 1);
         assert!(to_client(&from).is_empty());
+    }
+
+    #[test]
+    fn routing_sees_what_routes_name_and_the_session() {
+        let config = "[[target]]\nname = \"t\"\nkind = \"vllm\"\nurl = \"http://127.0.0.1:1\"\n[[route]]\nmodel = \"*\"\n";
+        let parsed = crate::config::parse(config, std::path::Path::new("test"), &|_| None).expect(config);
+        let mut routes = parsed.config.routes;
+        routes[0].headers = vec![("x-team".to_owned(), "a".to_owned())];
+        let mut from = HeaderMap::new();
+        for name in ["authorization", "cookie", "x-edgeward-session", "x-other"] {
+            from.insert(HeaderName::from_static(name), HeaderValue::from_static("v"));
+        }
+        for value in ["a", "b"] {
+            from.append("x-team", HeaderValue::from_static(value));
+        }
+        let seen = for_routing(&from, &routes);
+        assert_eq!((seen.len(), seen.get_all("x-team").iter().count()), (3, 2));
+        assert!(seen.contains_key("x-edgeward-session") && from_client(&from).is_empty());
+        assert_eq!(for_routing(&from, &[]).len(), 1);
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub fn all_failed(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)],
             write!(message, "{} {}: {failure}", if at == 0 { "" } else { ";" }, gateway.name(*target));
     }
     for (target, why) in &plan.passed {
-        if matches!(why, Passed::CoolingDown(_) | Passed::Absent) {
+        if why.passes() {
             let _infallible = write!(message, "; {} {}", gateway.name(*target), why.in_words());
         }
     }
@@ -59,7 +59,7 @@ pub fn all_failed(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)],
 /// Nobody was there to try.
 #[must_use]
 pub fn no_candidate(gateway: &Gateway, plan: &Plan, call: &Call) -> Problem {
-    let waiting = plan.passed.iter().any(|(_, why)| matches!(why, Passed::CoolingDown(_) | Passed::Absent));
+    let waiting = plan.passed.iter().any(|(_, why)| why.passes());
     let model = plan.passed.iter().any(|(_, why)| *why == Passed::Model);
     let (status, code) = match (waiting, model) {
         (true, _) => (503, "none_available"),

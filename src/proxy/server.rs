@@ -29,6 +29,7 @@ use crate::cause::Cause;
 use crate::dialect::reply::Problem;
 use crate::dialect::{Dialect, request};
 use crate::observe::{Limit, Outcome, events};
+use crate::route;
 use crate::time::now;
 
 /// What is known about one client connection, as one request of it sees it.
@@ -149,7 +150,7 @@ async fn answer(connection: &Connection, request: Request<Incoming>) -> Answer {
     let id = gateway.request_id();
     let dialect = endpoint::dialect_of(request.uri().path());
     let origin = cors::origin(&gateway.config, request.headers());
-    let mut response = match route(connection, request, id.clone(), began).await {
+    let mut response = match find(connection, request, id.clone(), began).await {
         Ok(response) => response,
         Err(problem) => own(&problem, dialect),
     };
@@ -161,7 +162,7 @@ async fn answer(connection: &Connection, request: Request<Incoming>) -> Answer {
     response
 }
 
-async fn route(
+async fn find(
     connection: &Connection,
     request: Request<Incoming>,
     id: String,
@@ -276,6 +277,9 @@ async fn read(
     if has_body {
         json_type(&parts.headers)?;
     }
+    let egress = route::egress_asked(&parts.headers)
+        .map_err(|message| Problem::new(400, "invalid_request", message))?
+        .max(client.local_only);
     // From here on, its body included: a stop finds a request whose client is still sending.
     let cancel = Rc::new(Cancel::default());
     cancel.on_connection(&connection.stop);
@@ -315,6 +319,9 @@ async fn read(
         body: held,
         headers: head::from_client(&parts.headers),
         credential: head::credential(&parts.headers),
+        routing: head::for_routing(&parts.headers, &gateway.config.routes),
+        egress,
+        priority: client.priority,
         outlet: Outlet::new(Rc::clone(&connection.flushes)),
         cancel,
         began,

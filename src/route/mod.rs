@@ -7,15 +7,27 @@ pub mod queue;
 pub mod retry;
 mod sliding;
 
+use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 
-use crate::config::{CommitOn, Config, Deadlines, Egress, Kind, ModelName, OnEmptyStop, Route, Target};
+use crate::config::{
+    CommitOn, Config, Deadlines, Egress, Kind, ModelName, OnEmptyStop, Place, Sticky, Target,
+};
 use crate::dialect::Dialect;
 use crate::dialect::request::Call;
-use crate::health::store::Store;
-use crate::limits::CANDIDATES_MAX;
+
+mod passed;
+mod plan;
+mod rules;
+mod sticky;
+mod weights;
+
+pub use passed::{BudgetWhat, Capability, Passed};
+pub use plan::plan;
+pub use rules::{LOCAL_ONLY, SESSION, egress_asked, may_go};
 
 /// A target that is eligible for this request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,29 +36,37 @@ pub struct Candidate {
     pub target: usize,
     /// Its own name for the model.
     pub model: String,
-    /// Its deadlines: the route's over the target's over the default.
+    /// Its deadlines: the route's over the target's over its group's over the default.
     pub deadlines: Deadlines,
     /// Its context window, in tokens, where it is known.
     pub context: Option<u32>,
     /// Whether a silent start may be a model being loaded: Ollama loads inside the request.
     pub loads: bool,
+    /// Where it is: whether asking it sends the prompt off the box.
+    pub place: Place,
     /// How often it may be asked again.
     pub max_retries: u32,
+    /// Whether the candidate after it may be asked beside it when its first token is late.
+    pub hedge: bool,
+    /// It is asked rather than nobody: it answers only badly, or will most likely refuse.
+    pub reluctant: bool,
 }
 
 /// What routing knows of a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Ask<'a> {
     /// What it asks for.
     pub call: &'a Call,
     /// The name of the client key that made it.
     pub client: Option<&'a str>,
-    /// The client's header fields, for routes that go by them.
+    /// The client's header fields, for routes that go by them, and for [`SESSION`].
     pub headers: &'a HeaderMap,
     /// How far its prompt may go, by its key and its own header.
     pub egress: Egress,
-    /// Minutes after local midnight.
+    /// Minutes after local midnight; looked at where a route has hours.
     pub minute: u16,
+    /// Why a target, by its position, is not asked although it could serve the request: a budget, a drill.
+    pub barred: &'a dyn Fn(usize) -> Option<Passed>,
 }
 
 impl<'a> Ask<'a> {
@@ -54,7 +74,19 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub fn bare(call: &'a Call) -> Self {
         static NONE: std::sync::LazyLock<HeaderMap> = std::sync::LazyLock::new(HeaderMap::new);
-        Ask { call, client: None, headers: &NONE, egress: Egress::Anywhere, minute: 0 }
+        let (client, egress) = (None, Egress::Anywhere);
+        Ask { call, client, headers: &NONE, egress, minute: 0, barred: &|_| None }
+    }
+
+    /// Whether it is a turn after a conversation's first.
+    fn later(&self) -> bool {
+        self.headers.contains_key(SESSION) || self.call.conversation.is_some_and(|named| named.later)
+    }
+}
+
+impl fmt::Debug for Ask<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ask").field("call", self.call).field("client", &self.client).finish_non_exhaustive()
     }
 }
 
@@ -62,45 +94,103 @@ impl<'a> Ask<'a> {
 #[derive(Debug)]
 pub struct State {
     seed: u64,
+    policy: Sticky,
+    /// Of the targets, by their position.
+    names: Vec<String>,
+    wheel: weights::Wheel,
+    shares: Vec<Share>,
+    conversations: sticky::Table,
+}
+
+/// What one group in one region is owed of its requests while its best target has a part of its weight only.
+#[derive(Clone, Debug)]
+struct Share {
+    group: String,
+    elsewhere: bool,
+    /// In thousandths of a request.
+    owed: u32,
 }
 
 impl State {
-    /// Nothing remembered yet. `seed` decides every choice that is not decided by weights.
+    /// Nothing remembered yet: everyone's turn comes in the file's order. `seed` makes conversations' keys this
+    /// process's own, so that no client can aim at another's.
     #[must_use]
-    pub fn new(_config: &Config, seed: u64) -> Self {
-        State { seed }
-    }
-}
-
-/// Why a target is not a candidate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passed {
-    /// Its kind has no such endpoint, and nothing translates yet.
-    Dialect,
-    /// Its group is in none of the request's groups.
-    Group,
-    /// Its `models` do not name the model; or it is a cloud without any.
-    Model,
-    /// Embeddings of another family, or of none that the configuration names.
-    EmbeddingFamily,
-    /// Nothing answers on its port yet.
-    Absent,
-    /// It said 429 and named a time, which has not come.
-    CoolingDown(Duration),
-}
-
-impl Passed {
-    /// In words, for the client's error and for `status`.
-    #[must_use]
-    pub fn in_words(self) -> String {
-        match self {
-            Passed::Dialect => "does not speak this API".to_owned(),
-            Passed::Group => "is in another group".to_owned(),
-            Passed::Model => "has no entry for this model in `models`".to_owned(),
-            Passed::EmbeddingFamily => "is not of the same `embeddings` family".to_owned(),
-            Passed::Absent => "was not found on its port yet".to_owned(),
-            Passed::CoolingDown(left) => format!("is rate limited for another {} s", left.as_secs().max(1)),
+    pub fn new(config: &Config, seed: u64) -> Self {
+        State {
+            seed,
+            policy: config.sticky.clone(),
+            names: config.targets.iter().map(|target| target.name.clone()).collect(),
+            wheel: weights::Wheel::new(config.targets.len()),
+            shares: Vec::new(),
+            conversations: sticky::Table::default(),
         }
+    }
+
+    /// What is remembered for a changed configuration: the turns of targets and groups whose names stay, and the
+    /// conversations that they serve.
+    #[must_use]
+    pub fn renewed(&self, config: &Config) -> Self {
+        let mut renewed = State::new(config, self.seed);
+        let old = |name: &String| self.names.iter().position(|old| old == name);
+        renewed.wheel = self.wheel.renewed(renewed.names.iter().map(old));
+        renewed.shares.clone_from(&self.shares);
+        let new = |target: usize| renewed.names.iter().position(|name| self.names.get(target) == Some(name));
+        renewed.conversations = self.conversations.renewed(new);
+        renewed
+    }
+
+    /// The answer of `target` has begun. `failed_over`: others of this plan failed before it.
+    pub fn committed(&mut self, plan: &Plan, target: usize, failed_over: bool, now: Instant) {
+        if let Some(key) = plan.conversation {
+            let away = failed_over || !plan.home.contains(&target);
+            self.conversations.served(key, target, away, &self.policy, now);
+        }
+    }
+
+    /// Which conversation this is, for this client and model.
+    fn conversation(&self, ask: &Ask<'_>) -> Option<u64> {
+        if !self.policy.enabled {
+            return None;
+        }
+        let mut hash = DefaultHasher::new();
+        match (ask.headers.get(SESSION), ask.call.conversation) {
+            (Some(session), _) => session.as_bytes().hash(&mut hash),
+            (None, Some(named)) => named.key.hash(&mut hash),
+            (None, None) => return None,
+        }
+        (self.seed, ask.client, &ask.call.model).hash(&mut hash);
+        Some(hash.finish())
+    }
+
+    fn sticky(&self, conversation: u64, now: Instant) -> Option<usize> {
+        self.conversations.target(conversation, &self.policy, now)
+    }
+
+    /// Which of a plan's tiers (group, elsewhere, share in thousandths) comes first: the first that is owed a request.
+    /// One with its whole share always is; of one that recovers the rest goes to the next.
+    fn takes_turn<'g>(&mut self, tiers: impl Iterator<Item = (&'g str, bool, u32)>) -> usize {
+        for (at, (group, elsewhere, share)) in tiers.enumerate() {
+            let known =
+                self.shares.iter().position(|tier| tier.group == group && tier.elsewhere == elsewhere);
+            if share >= 1000 {
+                if let Some(known) = known {
+                    self.shares.swap_remove(known);
+                }
+                return at;
+            }
+            let known = known.unwrap_or_else(|| {
+                self.shares.push(Share { group: group.to_owned(), elsewhere, owed: 0 });
+                self.shares.len() - 1
+            });
+            if let Some(tier) = self.shares.get_mut(known) {
+                tier.owed += share;
+                if tier.owed >= 1000 {
+                    tier.owed -= 1000;
+                    return at;
+                }
+            }
+        }
+        0
     }
 }
 
@@ -111,6 +201,8 @@ pub struct Plan {
     pub candidates: Vec<Candidate>,
     /// Everyone else, and why.
     pub passed: Vec<(usize, Passed)>,
+    /// Of those, who could serve it if they had room, in order.
+    pub full: Vec<Candidate>,
     /// What commits.
     pub commit_on: CommitOn,
     /// Policy for `stop` without content.
@@ -119,119 +211,30 @@ pub struct Plan {
     pub model_name: ModelName,
     /// Early headers and signs of life.
     pub heartbeat: Option<Duration>,
+    /// Which conversation it belongs to, if it is one that stays where it is.
+    pub conversation: Option<u64>,
+    /// How far its prompt may go: what the key, the client's header and the route say together.
+    pub egress: Egress,
+    /// The position of its route in the configuration, if it has one.
+    pub route: Option<usize>,
+    /// Targets of the group and region that it would be served in if all were well.
+    home: Vec<usize>,
 }
 
 impl Plan {
-    /// When the first cool-down ends, if that is all that is in the way.
+    /// When the first of those who are out for a time may be back.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.passed
-            .iter()
-            .filter_map(|(_, why)| match why {
-                Passed::CoolingDown(left) => Some(*left),
-                _ => None,
-            })
-            .min()
+        self.passed.iter().filter_map(|(_, why)| why.left()).min()
     }
-}
 
-/// Plans one request.
-///
-/// Groups come in the route's order, else the router's; inside a group the own region first, then the
-/// file's order. A misconfigured target is still tried, but last: for one model, where that is what it lacks.
-/// So is one whose certificate waits for the clock to be set.
-#[must_use]
-pub fn plan(config: &Config, store: &Store, _state: &mut State, ask: &Ask<'_>, now: Instant) -> Plan {
-    let call = ask.call;
-    let route = config.routes.iter().find(|route| route.matches(&call.model));
-    let groups = route.and_then(|r| r.groups.as_ref()).unwrap_or(&config.router.groups);
-    let mut plan = Plan {
-        candidates: Vec::new(),
-        passed: Vec::new(),
-        commit_on: route.and_then(|r| r.commit_on).unwrap_or(config.commit_on),
-        on_empty_stop: route.and_then(|r| r.on_empty_stop).unwrap_or(config.on_empty_stop),
-        model_name: route.and_then(|r| r.model_name).unwrap_or(config.model_name),
-        heartbeat: route.and_then(|r| r.heartbeat).or(config.heartbeat),
-    };
-    let mut order: Vec<(bool, usize, bool, usize)> = Vec::new();
-    let mut by_rights: Option<(usize, bool, usize)> = None;
-    for (index, target) in config.targets.iter().enumerate() {
-        let Some(group) = groups.iter().position(|group| *group == target.group) else {
-            plan.passed.push((index, Passed::Group));
-            continue;
-        };
-        let elsewhere = config.router.region.is_some() && target.region != config.router.region;
-        let verdict = eligible(target, index, store, call, now);
-        if matches!(verdict, Ok(()) | Err(Passed::CoolingDown(_))) {
-            let place = (group, elsewhere, index);
-            by_rights = Some(by_rights.map_or(place, |first| first.min(place)));
-        }
-        match verdict {
-            Ok(()) => {
-                let last = store.comes_last(index, &call.model, now);
-                order.push((last, group, elsewhere, index));
-            }
-            Err(why) => plan.passed.push((index, why)),
-        }
+    /// For whose room this request waits: nobody who is fit has any.
+    #[must_use]
+    pub fn waits_for(&self) -> Option<&Candidate> {
+        let better =
+            |full: &&Candidate| self.candidates.first().is_none_or(|now| now.reluctant && !full.reluctant);
+        self.full.first().filter(better)
     }
-    order.sort_unstable();
-    for (_, _, _, index) in order.into_iter().take(CANDIDATES_MAX) {
-        if let Some(target) = config.targets.get(index) {
-            plan.candidates.push(candidate(config, route, target, index, call));
-        }
-    }
-    if let (Some((_, _, first)), Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed) = (by_rights, call.dialect)
-    {
-        keep_one_embedding_family(config, first, &mut plan);
-    }
-    plan
-}
-
-fn eligible(target: &Target, index: usize, store: &Store, call: &Call, now: Instant) -> Result<(), Passed> {
-    if !speaks(target.kind, call.dialect) {
-        return Err(Passed::Dialect);
-    }
-    if target.never_a_candidate().is_some() || target.models.resolve(&call.model).is_none() {
-        return Err(Passed::Model);
-    }
-    let Some(health) = store.get(index) else { return Ok(()) };
-    if health.absent {
-        return Err(Passed::Absent);
-    }
-    match health.cooldown_until {
-        Some(until) if until > now => Err(Passed::CoolingDown(until - now)),
-        Some(_) | None => Ok(()),
-    }
-}
-
-fn candidate(
-    config: &Config,
-    route: Option<&Route>,
-    target: &Target,
-    index: usize,
-    call: &Call,
-) -> Candidate {
-    let deadlines = config.deadlines.overlaid(&target.deadlines);
-    Candidate {
-        target: index,
-        model: target.models.resolve(&call.model).unwrap_or(&call.model).to_owned(),
-        deadlines: route.map_or(deadlines, |route| deadlines.overlaid(&route.deadlines)),
-        context: target.context,
-        loads: target.kind == Kind::Ollama,
-        max_retries: target.max_retries,
-    }
-}
-
-/// Vectors of different models do not mix: only `first` and its family stay. It is the one that would be asked
-/// if all were well: a pause or a wrong key does not make another family's vectors right.
-fn keep_one_embedding_family(config: &Config, first: usize, plan: &mut Plan) {
-    let family = |target: usize| config.targets.get(target).and_then(|t| t.embeddings.as_ref());
-    let wanted = family(first);
-    let (same, other): (Vec<_>, Vec<_>) = std::mem::take(&mut plan.candidates)
-        .into_iter()
-        .partition(|c| c.target == first || (wanted.is_some() && family(c.target) == wanted));
-    plan.candidates = same;
-    plan.passed.extend(other.into_iter().map(|c| (c.target, Passed::EmbeddingFamily)));
 }
 
 /// Whether a target of this kind has the dialect's endpoint itself.

@@ -233,8 +233,8 @@ fn quiet(config: &str) -> &'static str {
     if config.contains("[probe]") { "" } else { "\n[probe]\nenabled = false\n" }
 }
 
-/// One `[[target]]` that keeps every model's name, and is asked once unless `more`, which has further keys, says
-/// otherwise.
+/// One `[[target]]` that keeps every model's name, in a group of its own: they are tried in their order, and each is
+/// asked once unless `more`, which has further keys, says otherwise.
 pub fn target(name: &str, kind: &str, server: &SimServer, more: &str) -> String {
     target_at(name, kind, &server.url(), more)
 }
@@ -242,7 +242,7 @@ pub fn target(name: &str, kind: &str, server: &SimServer, more: &str) -> String 
 pub fn target_at(name: &str, kind: &str, url: &str, more: &str) -> String {
     let once = if more.contains("max_retries") { "" } else { "max_retries = 0\n" };
     format!(
-        "\n[[target]]\nname = \"{name}\"\nkind = \"{kind}\"\nurl = \"{url}\"\nplace = \"local\"\ngroup = \"g\"\n{once}{more}\n"
+        "\n[[target]]\nname = \"{name}\"\nkind = \"{kind}\"\nurl = \"{url}\"\nplace = \"local\"\ngroup = \"{name}\"\n{once}{more}\n"
     )
 }
 

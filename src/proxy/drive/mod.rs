@@ -27,6 +27,7 @@ use super::outlet::Outlet;
 use super::relay::{Edits, Relay};
 use super::upstream::{Link, Reply};
 use crate::cause::Failure;
+use crate::config::{Egress, Priority};
 use crate::dialect::request::Call;
 use crate::gate::Gate;
 use crate::gate::pool::Buffer;
@@ -56,6 +57,12 @@ pub struct Job {
     pub headers: HeaderMap,
     /// The client's own credential, for targets with `forward_key`.
     pub credential: HeaderMap,
+    /// The client's header fields that routing goes by.
+    pub routing: HeaderMap,
+    /// How far its prompt may go, by its key and its own header.
+    pub egress: Egress,
+    /// Its key's priority.
+    pub priority: Priority,
     /// The way to the client.
     pub outlet: Outlet,
     /// The way to stop it.
@@ -70,7 +77,14 @@ impl Job {
     /// Who is asked, by what is known now.
     pub(super) fn plan(&self, at: Instant) -> Plan {
         let gateway = &self.gateway;
-        let ask = Ask { client: self.client.as_deref(), ..Ask::bare(&self.call) };
+        let by_the_clock = gateway.config.routes.iter().any(|route| route.hours.is_some());
+        let ask = Ask {
+            client: self.client.as_deref(),
+            headers: &self.routing,
+            egress: self.egress,
+            minute: if by_the_clock { crate::time::local_minute() } else { 0 },
+            ..Ask::bare(&self.call)
+        };
         route::plan(&gateway.config, &gateway.store.borrow(), &mut gateway.routing.borrow_mut(), &ask, at)
     }
 }

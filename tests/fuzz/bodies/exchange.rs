@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use edgeward::cause::{Cause, Failure};
-use edgeward::config::{Deadlines, Retry};
+use edgeward::config::{Deadlines, Place, Retry};
 use edgeward::gate::{Emptiness, Verdict};
 use edgeward::limits::CANDIDATES_MAX;
 use edgeward::proxy::exchange::{Action, Event, Exchange};
@@ -49,6 +49,9 @@ fn candidate(kind: u8, size: u8) -> Candidate {
         context: (kind & 1 != 0).then(|| 1024 << (kind >> 4)),
         loads: kind & 2 != 0,
         max_retries: u32::from(kind >> 2 & 3).min(2),
+        place: Place::Local,
+        hedge: false,
+        reluctant: false,
     }
 }
 

@@ -5,7 +5,9 @@ use std::path::Path;
 use super::*;
 use crate::cause::Cause;
 use crate::config::parse;
-use crate::health::Ended;
+use crate::health::store::Store;
+use crate::health::{Ended, Why};
+use crate::limits::CANDIDATES_MAX;
 
 fn config(text: &str) -> Config {
     parse(text, Path::new("/etc/edgeward/edgeward.toml"), &|_| None)
@@ -113,8 +115,8 @@ fn who_is_absent_or_cooling_down_is_no_candidate_and_says_so() {
     fail(&mut store, 3, "m", Cause::RateLimited, Some(Duration::from_secs(4)), now);
     let later = planned_with(&config, &store, &chat("m"), now + Duration::from_secs(1));
     assert_eq!(names(&config, &later), ["e", "a"]);
-    assert_eq!(why(&config, &later, "b"), Some(Passed::Absent));
-    assert_eq!(why(&config, &later, "c"), Some(Passed::CoolingDown(Duration::from_secs(8))));
+    assert_eq!(why(&config, &later, "b"), Some(Passed::Health(Why::Absent)));
+    assert_eq!(why(&config, &later, "c"), Some(Passed::Health(Why::CoolingDown(Duration::from_secs(8)))));
     assert_eq!(later.retry_after(), Some(Duration::from_secs(3)));
     let over = planned_with(&config, &store, &chat("m"), now + Duration::from_secs(4));
     assert_eq!(names(&config, &over), ["d", "e", "a"], "a pause ends at its time");

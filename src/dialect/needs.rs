@@ -1,0 +1,253 @@
+//! What a request needs of a target, and which conversation it belongs to: read as its members pass, nothing kept.
+
+use std::hash::{DefaultHasher, Hasher};
+
+use super::Dialect;
+use crate::limits;
+use crate::wire::json::{Cursor, Stop, key_is};
+
+/// What not every target can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Tools are offered to the model.
+    pub tools: bool,
+    /// A picture is in the prompt.
+    pub images: bool,
+    /// JSON is asked for, with a schema or without.
+    pub json: bool,
+}
+
+/// Which conversation a request belongs to, as far as its body tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conversation {
+    /// Alike for all its turns; different ones are told apart by their beginnings, so it is no identity.
+    pub key: u64,
+    /// It had a turn before this one: there is an answer in it already, or the client names it itself.
+    pub later: bool,
+}
+
+/// What has been seen so far of one request's members.
+#[derive(Debug)]
+pub(super) struct Scan {
+    dialect: Dialect,
+    pub(super) needs: Needs,
+    /// Of `prompt_cache_key`.
+    named: Option<u64>,
+    /// Of what stands before the messages, wherever in the body that is.
+    system: u64,
+    opening: Opening,
+}
+
+/// The messages up to and including the user's first.
+#[derive(Debug)]
+struct Opening {
+    hash: DefaultHasher,
+    /// The user's first message is in it.
+    whole: bool,
+    /// The model has spoken.
+    answered: bool,
+    /// So many bytes more are looked at.
+    left: usize,
+}
+
+/// The texts of one message, or of one item of a Responses `input`.
+struct Message {
+    text: DefaultHasher,
+    left: usize,
+    user: bool,
+    models: bool,
+}
+
+impl Scan {
+    pub(super) fn new(dialect: Dialect) -> Self {
+        Scan {
+            dialect,
+            needs: Needs::default(),
+            named: None,
+            system: 0,
+            opening: Opening {
+                hash: DefaultHasher::new(),
+                whole: false,
+                answered: false,
+                left: limits::CONVERSATION_BYTES,
+            },
+        }
+    }
+
+    /// One member of the body. Its value is JSON, and no deeper than [`limits::JSON_DEPTH_MAX`]; of one that has
+    /// another form than the dialect's nothing is learned, and its target may judge it.
+    pub(super) fn member(&mut self, key: &str, value: &str) {
+        let mut at = Cursor::new(value.as_bytes());
+        let seen = match (key, self.dialect) {
+            ("tools" | "functions", _) => some_in(&mut at).map(|some| self.needs.tools |= some),
+            ("response_format" | "output_format", _) => self.format(&mut at),
+            ("text" | "output_config", _) => self.nested_format(&mut at),
+            ("format", Dialect::OllamaChat | Dialect::OllamaGenerate) => {
+                at.truthy().map(|some| self.needs.json |= some)
+            }
+            ("images", Dialect::OllamaGenerate) => some_in(&mut at).map(|some| self.needs.images |= some),
+            ("messages", Dialect::OpenaiChat | Dialect::OllamaChat | Dialect::Anthropic)
+            | ("input", Dialect::OpenaiResponses) => self.messages(&mut at),
+            ("system", Dialect::Anthropic) | ("instructions", Dialect::OpenaiResponses) => {
+                self.system(&mut at)
+            }
+            ("prompt_cache_key", Dialect::OpenaiChat | Dialect::OpenaiResponses) => self.name(&mut at),
+            _ => Ok(()),
+        };
+        // Not the form that was looked for: what was seen before the fault stands.
+        let _other_form: Result<(), Stop> = seen;
+    }
+
+    /// The conversation, once all members have passed.
+    pub(super) fn conversation(&self) -> Option<Conversation> {
+        if let Some(key) = self.named {
+            return Some(Conversation { key, later: true });
+        }
+        self.opening.whole.then(|| {
+            let mut hash = self.opening.hash.clone();
+            hash.write_u64(self.system);
+            Conversation { key: hash.finish(), later: self.opening.answered }
+        })
+    }
+
+    /// `{"type":"json_object"}`, `{"type":"json_schema", …}`.
+    fn format(&mut self, at: &mut Cursor<'_>) -> Result<(), Stop> {
+        let json = &mut self.needs.json;
+        at.object(|key, at| {
+            if key_is(key, "type") {
+                *json |= at.string()?.is_some_and(|kind| kind.is(b"json_object") || kind.is(b"json_schema"));
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// The same one level further down: `text.format`, `output_config.format`.
+    fn nested_format(&mut self, at: &mut Cursor<'_>) -> Result<(), Stop> {
+        at.object(|key, at| if key_is(key, "format") { self.format(at) } else { Ok(()) })?;
+        Ok(())
+    }
+
+    fn system(&mut self, at: &mut Cursor<'_>) -> Result<(), Stop> {
+        let mut all = Message::new(limits::CONVERSATION_BYTES);
+        let seen = self.content(at, &mut all);
+        self.system = all.text.finish();
+        seen
+    }
+
+    fn name(&mut self, at: &mut Cursor<'_>) -> Result<(), Stop> {
+        if let Some(name) = at.string()?.filter(|name| !name.raw.is_empty()) {
+            let mut hash = DefaultHasher::new();
+            hash.write(name.raw);
+            self.named = Some(hash.finish());
+        }
+        Ok(())
+    }
+
+    fn messages(&mut self, at: &mut Cursor<'_>) -> Result<(), Stop> {
+        if at.peek()? == b'"' {
+            let mut alone = self.opening.message();
+            alone.user = true;
+            let seen = self.content(at, &mut alone);
+            self.opening.take(&alone);
+            return seen;
+        }
+        at.array(|at| {
+            let mut message = self.opening.message();
+            let seen = at.object(|key, at| self.message(key, at, &mut message));
+            self.opening.take(&message);
+            seen.map(|_| ())
+        })?;
+        Ok(())
+    }
+
+    fn message(&mut self, key: &[u8], at: &mut Cursor<'_>, message: &mut Message) -> Result<(), Stop> {
+        if key_is(key, "role") {
+            if let Some(role) = at.string()? {
+                message.user |= role.is(b"user");
+                message.models |= role.is(b"assistant");
+            }
+        } else if key_is(key, "type") {
+            // Of a Responses item: what the model did, or what came of it.
+            let own = |kind: &[u8]| kind.starts_with(b"function_call") || kind == b"reasoning";
+            message.models |= at.string()?.is_some_and(|kind| own(kind.raw));
+        } else if key_is(key, "images") {
+            self.needs.images |= some_in(at)?;
+        } else if key_is(key, "content") || key_is(key, "output") {
+            self.content(at, message)?;
+        }
+        Ok(())
+    }
+
+    /// A text, or parts of which some are texts, some pictures, and some (a tool's result) parts again.
+    ///
+    /// What else a part says does not count: clients move their `cache_control` about from turn to turn.
+    fn content(&mut self, at: &mut Cursor<'_>, message: &mut Message) -> Result<(), Stop> {
+        if at.peek()? == b'"' {
+            if let Some(whole) = at.string()? {
+                message.text(whole.raw);
+            }
+            return Ok(());
+        }
+        at.array(|at| {
+            at.object(|key, at| {
+                if key_is(key, "type") {
+                    let picture = |kind: &[u8]| matches!(kind, b"image" | b"image_url" | b"input_image");
+                    self.needs.images |= at.string()?.is_some_and(|kind| picture(kind.raw));
+                } else if key_is(key, "text") {
+                    if let Some(part) = at.string()? {
+                        message.text(part.raw);
+                    }
+                } else if key_is(key, "content") {
+                    // No deeper than the body was found to be.
+                    self.content(at, message)?;
+                }
+                Ok(())
+            })
+            .map(|_| ())
+        })?;
+        Ok(())
+    }
+}
+
+impl Message {
+    fn new(left: usize) -> Self {
+        Message { text: DefaultHasher::new(), left, user: false, models: false }
+    }
+
+    fn text(&mut self, raw: &[u8]) {
+        let part = raw.get(..raw.len().min(self.left)).unwrap_or_default();
+        self.left -= part.len();
+        self.text.write(part);
+        self.text.write_usize(raw.len());
+    }
+}
+
+impl Opening {
+    /// The next one, of which no text is looked at once the opening is whole.
+    fn message(&self) -> Message {
+        Message::new(if self.whole { 0 } else { self.left })
+    }
+
+    fn take(&mut self, message: &Message) {
+        self.answered |= message.models;
+        if !self.whole {
+            self.hash.write_u64(message.text.finish());
+            self.whole = message.user;
+            self.left = message.left;
+        }
+    }
+}
+
+/// Whether an array has an element.
+fn some_in(at: &mut Cursor<'_>) -> Result<bool, Stop> {
+    if at.peek()? != b'[' {
+        at.skip()?;
+        return Ok(false);
+    }
+    at.truthy()
+}
+
+#[cfg(test)]
+#[path = "needs_tests.rs"]
+mod tests;

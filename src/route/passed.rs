@@ -1,0 +1,105 @@
+//! Why a target is not a candidate: in types, and in words.
+
+use std::time::Duration;
+
+use crate::config::Egress;
+use crate::health::Why;
+
+/// Why a target is not a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passed {
+    /// Its kind has no such endpoint, and nothing translates yet.
+    Dialect,
+    /// Its group is in none of the request's groups.
+    Group,
+    /// Its `models` do not name the model; or it is a cloud without any.
+    Model,
+    /// Embeddings of another family, or of none that the configuration names.
+    EmbeddingFamily,
+    /// The prompt may not go there.
+    LocalOnly(Egress),
+    /// Its `capabilities` say that it cannot do what is asked for.
+    Lacks(Capability),
+    /// Its context window, in tokens, is too small for the prompt.
+    Context(u32),
+    /// By its health.
+    Health(Why),
+    /// A budget is used up: for so long, where that is known.
+    Budget(BudgetWhat, Option<Duration>),
+    /// It has `max_concurrent` requests already.
+    Full,
+    /// A drill takes it for failed.
+    Drill,
+}
+
+/// Something that not every target can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// `capabilities.tools`.
+    Tools,
+    /// `capabilities.images`.
+    Images,
+    /// `capabilities.json`.
+    Json,
+}
+
+/// What a budget counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BudgetWhat {
+    /// `requests_per_minute`.
+    Requests,
+    /// `tokens_per_minute`.
+    Tokens,
+    /// `money_per_day`.
+    Money,
+}
+
+impl Passed {
+    /// When it may be over, where that is known.
+    #[must_use]
+    pub const fn left(self) -> Option<Duration> {
+        match self {
+            Passed::Health(why) => why.left(),
+            Passed::Budget(_, left) => left,
+            _ => None,
+        }
+    }
+
+    /// Whether time, rather than a change of the configuration or of the request, may end it.
+    #[must_use]
+    pub const fn passes(self) -> bool {
+        matches!(self, Passed::Health(_) | Passed::Budget(..) | Passed::Full | Passed::Drill)
+    }
+
+    /// In words, for the client's error and for `status`.
+    #[must_use]
+    pub fn in_words(self) -> String {
+        let words = match self {
+            Passed::Dialect => "does not speak this API",
+            Passed::Group => "is in another group",
+            Passed::Model => "has no entry for this model in `models`",
+            Passed::EmbeddingFamily => "is not of the same `embeddings` family",
+            Passed::LocalOnly(Egress::Lan) => "is off the LAN, and this prompt must stay on it",
+            Passed::LocalOnly(_) => "is off this box, and this prompt must stay on it",
+            Passed::Lacks(Capability::Tools) => "has no tools, by its `capabilities`",
+            Passed::Lacks(Capability::Images) => "takes no images, by its `capabilities`",
+            Passed::Lacks(Capability::Json) => "cannot be held to JSON, by its `capabilities`",
+            Passed::Context(tokens) => {
+                return format!("has a context window of {tokens} tokens, too small for this prompt");
+            }
+            Passed::Health(why) => return why.in_words(),
+            Passed::Budget(what, left) => {
+                let what = match what {
+                    BudgetWhat::Requests => "requests for this minute",
+                    BudgetWhat::Tokens => "tokens for this minute",
+                    BudgetWhat::Money => "money for today",
+                };
+                let more = left.map(|left| format!(", for another {} s", left.as_secs().max(1)));
+                return format!("has used up its budget of {what}{}", more.unwrap_or_default());
+            }
+            Passed::Full => "is as busy as `max_concurrent` allows",
+            Passed::Drill => "is taken for failed by a drill",
+        };
+        words.to_owned()
+    }
+}

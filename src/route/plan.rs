@@ -1,0 +1,307 @@
+//! The plan of one request: who is asked in which order, and why everyone else is not.
+
+use std::time::{Duration, Instant};
+
+use super::passed::{Capability, Passed};
+use super::rules::{self, may_go};
+use super::{Ask, Candidate, Plan, State, speaks, weights};
+use crate::config::{Config, Egress, Kind, Route, Target};
+use crate::dialect::Dialect;
+use crate::health::store::Store;
+use crate::health::{Standing, Why};
+use crate::limits::{CANDIDATES_MAX, PROMPT_ESTIMATE_FACTOR};
+
+/// Plans one request.
+///
+/// Groups come in the route's order, else the router's; inside a group the own region first, and then by weights. A
+/// conversation's later turns stay where its earlier ones were. Who answers only badly is asked after those, and who
+/// is misconfigured, or waits for this box's clock, after all others.
+#[must_use]
+pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, now: Instant) -> Plan {
+    let chosen = config.routes.iter().position(|route| rules::applies(route, ask));
+    let route = chosen.and_then(|chosen| config.routes.get(chosen));
+    let egress = route.map_or(ask.egress, |route| route.local_only.max(ask.egress));
+    let mut plan = Plan {
+        candidates: Vec::new(),
+        passed: Vec::new(),
+        full: Vec::new(),
+        commit_on: route.and_then(|r| r.commit_on).unwrap_or(config.commit_on),
+        on_empty_stop: route.and_then(|r| r.on_empty_stop).unwrap_or(config.on_empty_stop),
+        model_name: route.and_then(|r| r.model_name).unwrap_or(config.model_name),
+        heartbeat: route.and_then(|r| r.heartbeat).or(config.heartbeat),
+        conversation: state.conversation(ask),
+        egress,
+        route: chosen,
+        home: Vec::new(),
+    };
+    let judge = Judge { store, ask, egress, now };
+    let groups = route.and_then(|r| r.groups.as_ref()).unwrap_or(&config.router.groups);
+    let (mut seats, mut full, mut by_rights) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, target) in config.targets.iter().enumerate() {
+        let Some(group) = groups.iter().position(|group| *group == target.group) else {
+            plan.passed.push((index, Passed::Group));
+            continue;
+        };
+        let elsewhere = config.router.region.is_some() && target.region != config.router.region;
+        let place = (group, elsewhere, index);
+        match judge.eligible(target).and_then(|()| judge.there(index)) {
+            Ok(()) => by_rights.push(place),
+            Err(why) => {
+                plan.passed.push((index, why));
+                continue;
+            }
+        }
+        match judge.seat(target, place) {
+            Ok(seat) if judge.is_full(index, target) => full.push(seat),
+            Ok(seat) => seats.push(seat),
+            Err(why) => plan.passed.push((index, why)),
+        }
+    }
+    if matches!(ask.call.dialect, Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed)
+        && let Some((_, _, first)) = by_rights.iter().min()
+    {
+        for kept in [&mut seats, &mut full] {
+            keep_one_embedding_family(config, *first, kept, &mut plan.passed);
+        }
+    }
+    plan.passed.extend(full.iter().map(|seat| (seat.target(), Passed::Full)));
+    if let Some((group, elsewhere, _)) = by_rights.iter().min() {
+        let at_home = by_rights.iter().filter(|place| (place.0, place.1) == (*group, *elsewhere));
+        plan.home = at_home.map(|(_, _, index)| *index).collect();
+    }
+    let named = ask.later().then_some(plan.conversation).flatten();
+    let stays = named.and_then(|key| state.sticky(key, now));
+    let hedge = route.and_then(|route| route.hedge).unwrap_or(config.hedge.enabled);
+    let terms = Terms { config, route, ask };
+    plan.candidates = terms.candidates(order(seats, state, groups, stays), hedge);
+    full.sort_unstable_by_key(|seat| (seat.rank, seat.place));
+    plan.full = terms.candidates(full, false);
+    plan
+}
+
+/// Decides about one target at a time.
+struct Judge<'a> {
+    store: &'a Store,
+    ask: &'a Ask<'a>,
+    egress: Egress,
+    now: Instant,
+}
+
+/// A target that may be asked.
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    /// Its group in the request's order, whether it is in another region, its position in the configuration.
+    place: (usize, bool, usize),
+    rank: Rank,
+    /// Configured.
+    weight: u32,
+    /// Of it, in thousandths.
+    share: u16,
+    first_token: Option<Duration>,
+    trial: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// In its turn.
+    Fit,
+    /// Rather than nobody: it answers badly, or the prompt may be too long for it.
+    Reluctant,
+    /// After all others: it most likely refuses.
+    Last,
+}
+
+impl Seat {
+    const fn target(&self) -> usize {
+        self.place.2
+    }
+
+    const fn tier(&self) -> (usize, bool) {
+        (self.place.0, self.place.1)
+    }
+}
+
+impl Judge<'_> {
+    /// Whether the target can serve such a request at all.
+    fn eligible(&self, target: &Target) -> Result<(), Passed> {
+        let call = self.ask.call;
+        if !speaks(target.kind, call.dialect) {
+            return Err(Passed::Dialect);
+        }
+        if target.never_a_candidate().is_some() || target.models.resolve(&call.model).is_none() {
+            return Err(Passed::Model);
+        }
+        if !may_go(self.egress, target.place) {
+            return Err(Passed::LocalOnly(self.egress));
+        }
+        let can = &target.capabilities;
+        for (needed, can, what) in [
+            (call.needs.tools, can.tools, Capability::Tools),
+            (call.needs.images, can.images, Capability::Images),
+            (call.needs.json, can.json, Capability::Json),
+        ] {
+            if needed && can == Some(false) {
+                return Err(Passed::Lacks(what));
+            }
+        }
+        match target.context {
+            Some(window) if call.prompt_tokens / PROMPT_ESTIMATE_FACTOR > u64::from(window) => {
+                Err(Passed::Context(window))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether there is anything at all where the target should be.
+    fn there(&self, index: usize) -> Result<(), Passed> {
+        match self.store.get(index) {
+            Some(health) if health.absent => Err(Passed::Health(Why::Absent)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where it is in the order, if it is asked at present.
+    fn seat(&self, target: &Target, place: (usize, bool, usize)) -> Result<Seat, Passed> {
+        let (call, index) = (self.ask.call, place.2);
+        let summary = self.store.summary(index, &call.model, call.prompt_tokens, self.now);
+        let rank = match summary.standing {
+            Standing::Fit | Standing::Trial(_) => Rank::Fit,
+            Standing::Out(why) if why.yields() => Rank::Reluctant,
+            Standing::Last(_) => Rank::Last,
+            Standing::Out(why) => return Err(Passed::Health(why)),
+        };
+        if let Some(why) = (self.ask.barred)(index) {
+            return Err(why);
+        }
+        let tight = target.context.is_some_and(|window| call.prompt_tokens > u64::from(window));
+        Ok(Seat {
+            place,
+            rank: if tight { rank.max(Rank::Reluctant) } else { rank },
+            weight: target.weight,
+            share: summary.share,
+            first_token: summary.first_token,
+            trial: matches!(summary.standing, Standing::Trial(_)),
+        })
+    }
+
+    fn is_full(&self, index: usize, target: &Target) -> bool {
+        let in_flight = self.store.get(index).map_or(0, |health| health.in_flight);
+        target.max_concurrent.is_some_and(|most| in_flight >= usize::try_from(most).unwrap_or(usize::MAX))
+    }
+}
+
+/// Vectors of different models do not mix: only `first` and its family stay. It is the one that would be asked
+/// if all were well: a pause or a wrong key does not make another family's vectors right.
+fn keep_one_embedding_family(
+    config: &Config,
+    first: usize,
+    seats: &mut Vec<Seat>,
+    passed: &mut Vec<(usize, Passed)>,
+) {
+    let family = |target: usize| config.targets.get(target).and_then(|t| t.embeddings.as_ref());
+    let wanted = family(first);
+    seats.retain(|seat| {
+        let same = seat.target() == first || (wanted.is_some() && family(seat.target()) == wanted);
+        if !same {
+            passed.push((seat.target(), Passed::EmbeddingFamily));
+        }
+        same
+    });
+}
+
+/// The order in which they are asked. `stays`: where the conversation is, which comes first if it is fit.
+fn order(mut seats: Vec<Seat>, state: &mut State, groups: &[String], stays: Option<usize>) -> Vec<Seat> {
+    seats.sort_unstable_by_key(|seat| (seat.rank, seat.place));
+    let fit = seats.partition_point(|seat| seat.rank == Rank::Fit);
+    let others = seats.split_off(fit);
+    let stays = stays.and_then(|target| seats.iter().position(|seat| seat.target() == target));
+    let mut tiers: Vec<Vec<Seat>> = seats
+        .chunk_by(|a, b| a.tier() == b.tier())
+        .map(|tier| by_weight(tier, state, stays.is_none()))
+        .collect();
+    match stays.and_then(|at| seats.get(at)).copied() {
+        Some(stays) => {
+            tiers.iter_mut().for_each(|tier| tier.retain(|seat| seat.target() != stays.target()));
+            tiers.insert(0, vec![stays]);
+        }
+        None if tiers.len() > 1 => {
+            let shares = tiers.iter().filter_map(|tier| {
+                let first = tier.first()?;
+                let (group, elsewhere) = first.tier();
+                Some((groups.get(group)?.as_str(), elsewhere, share(tier)))
+            });
+            let first = state.takes_turn(shares);
+            if first < tiers.len() {
+                tiers[..=first].rotate_right(1);
+            }
+        }
+        None => {}
+    }
+    tiers.into_iter().flatten().chain(others).collect()
+}
+
+/// What a tier may be given of its requests, in thousandths: as much as its best target. A trial is bounded by itself.
+fn share(tier: &[Seat]) -> u32 {
+    tier.iter().map(|seat| if seat.trial { 1000 } else { u32::from(seat.share) }).max().unwrap_or(1000)
+}
+
+/// One group's targets in one region: whose turn it is, then the others by what is left of their weights.
+fn by_weight(tier: &[Seat], state: &mut State, advance: bool) -> Vec<Seat> {
+    let best = tier.iter().filter_map(|seat| seat.first_token).min();
+    let mut weighed: Vec<(Seat, u64)> = tier
+        .iter()
+        .map(|seat| (*seat, weights::effective(seat.weight, seat.share, seat.first_token, best)))
+        .collect();
+    let each = weighed.iter().map(|(seat, weight)| (seat.target(), *weight));
+    let first = if advance { state.wheel.pick(each) } else { state.wheel.next(each) };
+    let turn = |target: usize| state.wheel.turn(target);
+    weighed.sort_by_key(|(seat, weight)| {
+        (first != Some(seat.target()), std::cmp::Reverse((*weight, turn(seat.target()))))
+    });
+    weighed.into_iter().map(|(seat, _)| seat).collect()
+}
+
+/// What a request's candidates are made by.
+struct Terms<'a> {
+    config: &'a Config,
+    route: Option<&'a Route>,
+    ask: &'a Ask<'a>,
+}
+
+impl Terms<'_> {
+    fn candidates(&self, seats: Vec<Seat>, hedge: bool) -> Vec<Candidate> {
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for seat in seats.into_iter().take(CANDIDATES_MAX) {
+            let Some(target) = self.config.targets.get(seat.target()) else { continue };
+            let fit = seat.rank == Rank::Fit;
+            if let Some(before) = candidates.last_mut() {
+                // Who answers badly would be no help in time.
+                before.hedge = hedge && fit;
+            }
+            candidates.push(self.candidate(target, seat.target(), fit));
+        }
+        candidates
+    }
+
+    fn candidate(&self, target: &Target, index: usize, fit: bool) -> Candidate {
+        let mut deadlines = self.config.deadlines;
+        let group = self.config.groups.iter().find(|group| group.name == target.group);
+        let own =
+            [group.map(|group| &group.deadlines), Some(&target.deadlines), self.route.map(|r| &r.deadlines)];
+        for over in own.into_iter().flatten() {
+            deadlines = deadlines.overlaid(over);
+        }
+        let asked = &self.ask.call.model;
+        Candidate {
+            target: index,
+            model: target.models.resolve(asked).unwrap_or(asked).to_owned(),
+            deadlines,
+            context: target.context,
+            loads: target.kind == Kind::Ollama,
+            place: target.place,
+            max_retries: target.max_retries,
+            hedge: false,
+            reluctant: !fit,
+        }
+    }
+}

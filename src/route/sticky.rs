@@ -1,0 +1,141 @@
+//! Stickiness: where each conversation's KV cache is, for as long as that is worth something.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+
+use crate::config::Sticky;
+use crate::limits::CONVERSATIONS_MAX;
+
+/// Conversations and their targets; bounded, the longest silent one goes first.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    entries: HashMap<u64, Entry>,
+    /// Keys by when they were last used.
+    order: BTreeMap<u64, u64>,
+    uses: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    target: usize,
+    last: Instant,
+    /// It is away from where its plan would have it: until then it stays there.
+    away_until: Option<Instant>,
+    used: u64,
+}
+
+impl Table {
+    /// That of a changed configuration: `target` gives each target's new place, if it has one.
+    pub(super) fn renewed(&self, target: impl Fn(usize) -> Option<usize>) -> Self {
+        let mut renewed = Table { uses: self.uses, ..Table::default() };
+        for (key, entry) in &self.entries {
+            if let Some(target) = target(entry.target) {
+                renewed.order.insert(entry.used, *key);
+                renewed.entries.insert(*key, Entry { target, ..*entry });
+            }
+        }
+        renewed
+    }
+
+    /// Where `key` belongs.
+    pub(super) fn target(&self, key: u64, policy: &Sticky, now: Instant) -> Option<usize> {
+        let entry = self.entries.get(&key)?;
+        let silent = now.saturating_duration_since(entry.last) >= policy.idle;
+        let home = entry.away_until.is_some_and(|until| now >= until);
+        (!silent && !home).then_some(entry.target)
+    }
+
+    /// `key` is served by `target`; `away`: not where its plan would have it if all were well.
+    pub(super) fn served(&mut self, key: u64, target: usize, away: bool, policy: &Sticky, now: Instant) {
+        let known = self.target(key, policy, now) == Some(target);
+        let before = self.entries.get(&key).copied();
+        if let Some(before) = before {
+            self.order.remove(&before.used);
+        }
+        // Later turns at the fallback do not put off the way home.
+        let away_until = match before.filter(|_| known) {
+            Some(before) => before.away_until,
+            None => away.then(|| now + policy.away),
+        };
+        self.uses += 1;
+        self.order.insert(self.uses, key);
+        self.entries.insert(key, Entry { target, last: now, away_until, used: self.uses });
+        if self.entries.len() > CONVERSATIONS_MAX
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            self.entries.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    const POLICY: Sticky =
+        Sticky { enabled: true, idle: Duration::from_secs(600), away: Duration::from_secs(900) };
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    #[test]
+    fn a_conversation_stays_until_it_is_idle() {
+        let (mut table, now) = (Table::default(), crate::time::now());
+        table.served(1, 7, false, &POLICY, now);
+        assert_eq!(table.target(1, &POLICY, now + secs(599)), Some(7));
+        assert_eq!(table.target(1, &POLICY, now + secs(600)), None);
+        assert_eq!(table.target(2, &POLICY, now), None);
+        for minute in 1..100 {
+            let at = now + secs(60 * minute);
+            assert_eq!(table.target(1, &POLICY, at), Some(7));
+            table.served(1, 7, false, &POLICY, at);
+        }
+    }
+
+    #[test]
+    fn away_it_goes_home_in_time_however_busy_it_is() {
+        let (mut table, now) = (Table::default(), crate::time::now());
+        table.served(1, 7, true, &POLICY, now);
+        for minute in 1..15 {
+            let at = now + secs(60 * minute);
+            assert_eq!(table.target(1, &POLICY, at), Some(7));
+            table.served(1, 7, true, &POLICY, at);
+        }
+        let over = now + secs(900);
+        assert_eq!(table.target(1, &POLICY, over), None);
+        table.served(1, 7, true, &POLICY, over);
+        assert_eq!(table.target(1, &POLICY, over + secs(599)), Some(7), "and away again, if it must");
+    }
+
+    #[test]
+    fn a_reload_keeps_what_stays() {
+        let (mut table, now) = (Table::default(), crate::time::now());
+        for key in 0..4 {
+            table.served(key, usize::try_from(key).unwrap() % 2, false, &POLICY, now);
+        }
+        let renewed = table.renewed(|target| (target == 1).then_some(5));
+        let targets: Vec<_> = (0..4).map(|key| renewed.target(key, &POLICY, now)).collect();
+        assert_eq!(targets, [None, Some(5), None, Some(5)]);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_bounded_and_keeps_the_latest(keys in prop::collection::vec(0_u64..6000, 0..9000)) {
+            let (mut table, now) = (Table::default(), crate::time::now());
+            for key in &keys {
+                table.served(*key, 0, false, &POLICY, now);
+                prop_assert!(table.entries.len() <= CONVERSATIONS_MAX && table.order.len() == table.entries.len());
+            }
+            let mut latest: Vec<u64> = Vec::new();
+            for key in keys.iter().rev() {
+                if latest.len() < 100 && !latest.contains(key) {
+                    latest.push(*key);
+                }
+            }
+            prop_assert!(latest.iter().all(|key| table.target(*key, &POLICY, now).is_some()));
+        }
+    }
+}
