@@ -3,13 +3,16 @@
 pub mod breaker;
 mod jitter;
 pub mod latency;
+mod model;
+pub mod probe;
 pub mod report;
 pub mod share;
 pub mod sketch;
 pub mod store;
+mod target;
 pub mod usual;
 pub mod weights;
 pub mod window;
 
-pub use report::{Change, Ended, News, Pressure, Standing, Summary, Why};
+pub use report::{Change, Ended, News, Pressure, Standing, Summary, View, Why};
 pub use sketch::Sketch;

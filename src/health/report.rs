@@ -104,6 +104,31 @@ impl Why {
     }
 }
 
+/// One (target, model) in figures, for `status` and metrics.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    /// As clients ask for it.
+    pub model: String,
+    /// As [`Summary::standing`].
+    pub standing: Standing,
+    /// Its breaker: `closed`, `recovering`, `half_open` or `open`.
+    pub breaker: &'static str,
+    /// Attempts of the last minute that said something of its health.
+    pub samples: u32,
+    /// Of these the share of failures, weighted, in thousandths.
+    pub failure_rate: u16,
+    /// As [`Summary::share`].
+    pub share: u16,
+    /// Attempts under way.
+    pub in_flight: usize,
+    /// First tokens of the last five minutes, or of longer where requests are few.
+    pub first_tokens: u32,
+    /// Of these the p95 of their time.
+    pub first_token_p95: Option<Duration>,
+    /// The p95 of the gaps between tokens, over the same time.
+    pub gap_p95: Option<Duration>,
+}
+
 /// How an attempt ended, for the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {

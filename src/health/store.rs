@@ -1,19 +1,27 @@
-//! The health store: one entry a target, written by attempts, read by the plan and by `status`.
+//! The health store: one entry a target, written by attempts, probes and the watchdog, read by the plan and by
+//! `status`. Breaker, share, latency and probe meet here and nowhere else.
 
 use std::time::{Duration, Instant};
 
-use super::report::{Change, Ended, News, Pressure, Standing, Summary, Why};
+use super::breaker::{Gate, Verdict};
+use super::jitter::mixed;
+use super::model::{Model, Models};
+use super::probe::Seen;
+use super::report::{Change, Ended, News, Pressure, Standing, Summary, View, Why};
 use super::sketch::Sketch;
-use crate::cause::{Cause, Fault};
+pub use super::target::TargetHealth;
+use super::weights::weight;
+use crate::cause::Cause;
 use crate::config::Health;
-use crate::limits;
 
 /// All targets' health, by their position in the configuration.
 #[derive(Debug)]
 pub struct Store {
     health: Health,
     seed: u64,
-    targets: Vec<TargetHealth>,
+    targets: Vec<Entry>,
+    /// What is to be told with the next [`Store::end`] or [`Store::tick`].
+    news: Vec<News>,
 }
 
 /// One attempt's place in the store, from its beginning to its end.
@@ -23,34 +31,52 @@ pub struct Ticket {
     pub target: usize,
     /// The model that the client asked for.
     pub model: String,
-    /// It is one of a half-open breaker's trials.
+    /// It shows whether the target has recovered: one of a half-open breaker's trials, or of the trickle that a
+    /// slow target is given.
     pub trial: bool,
+    /// Its place at the breaker; `None`: nothing is remembered of the model.
+    pass: Option<super::breaker::Pass>,
+    trickle: bool,
 }
 
-/// What is known about one target.
 #[derive(Clone, Debug, Default)]
-pub struct TargetHealth {
-    /// It said 429: not a candidate before this.
-    pub cooldown_until: Option<Instant>,
-    /// When it last refused our key: its configuration is wrong until it answers again.
-    pub refused_key: Option<Instant>,
-    /// Models, by the names that clients asked for, that it said it does not have, and when it last did; the newest
-    /// last, at most [`limits::MISSING_MODELS_MAX`].
-    pub missing: Vec<(String, Instant)>,
-    /// Its certificate was not valid yet by this box's clock: since when it waits for the clock to be set.
-    pub waiting_for_time: Option<Instant>,
-    /// Discovered on a usual port, and nothing answers there yet.
-    pub absent: bool,
-    /// Attempts that committed.
-    pub committed: u64,
-    /// Attempts that failed by the target's fault.
-    pub failed: u64,
-    /// When it last committed.
-    pub last_commit: Option<Instant>,
-    /// Its last failure.
-    pub last_failure: Option<(Instant, Cause)>,
-    /// Attempts under way.
-    pub in_flight: usize,
+struct Entry {
+    seen: TargetHealth,
+    models: Models,
+    probe: Seen,
+    pressure: Pressure,
+}
+
+impl Entry {
+    fn standing(&self, health: &Health, name: &str, now: Instant) -> Standing {
+        let model = self.models.get(name);
+        if let Some(why) = self.shut(now) {
+            return Standing::Out(why);
+        }
+        let gate = model.map_or(Gate::Fit, |model| model.breaker.gate(&health.breaker, now));
+        if let Gate::Shut(why) = gate {
+            return Standing::Out(why);
+        }
+        if let Some(cause) = self.probe.down() {
+            return Standing::Out(Why::ProbeDown(cause));
+        }
+        let slow = model.and_then(|model| model.latency.out(&health.latency, now));
+        match (slow, self.seen.last(name, now)) {
+            (Some((why, false)), _) => Standing::Out(why),
+            (_, Some(why)) => Standing::Last(why),
+            (Some((why, true)), None) => Standing::Trial(why),
+            (None, None) if gate == Gate::Trial => Standing::Trial(Why::HalfOpen),
+            (None, None) => Standing::Fit,
+        }
+    }
+
+    /// Why it gets nothing at all, whatever the model.
+    fn shut(&self, now: Instant) -> Option<Why> {
+        let why = self.seen.shut(now);
+        why.filter(|why| *why == Why::Absent)
+            .or((self.pressure == Pressure::Red).then_some(Why::PressureRed))
+            .or(why)
+    }
 }
 
 impl Store {
@@ -58,144 +84,258 @@ impl Store {
     /// every jitter.
     #[must_use]
     pub fn new(health: &Health, seed: u64, absent: impl IntoIterator<Item = bool>) -> Self {
+        let entry =
+            |absent| Entry { seen: TargetHealth { absent, ..TargetHealth::default() }, ..Entry::default() };
         Store {
             health: health.clone(),
             seed,
-            targets: absent
-                .into_iter()
-                .map(|absent| TargetHealth { absent, ..TargetHealth::default() })
-                .collect(),
+            targets: absent.into_iter().map(entry).collect(),
+            news: Vec::new(),
         }
     }
 
     /// The store of a changed configuration: for each target its place in this one, if it has one, and whether
-    /// it is looked for. A key or a model may have been put right, so "misconfigured" is not kept; attempts
-    /// under way end in the store that they began in.
+    /// it is looked for. A key or a model may have been put right, so "misconfigured" is not kept, nor is what a
+    /// probe that may have changed has shown; attempts under way end in the store that they began in.
     #[must_use]
     pub fn renewed(&self, health: &Health, targets: impl IntoIterator<Item = (Option<usize>, bool)>) -> Self {
-        let renewed = |(old, discovered): (Option<usize>, bool)| match old.and_then(|old| self.get(old)) {
-            Some(old) => TargetHealth {
-                refused_key: None,
-                missing: Vec::new(),
-                in_flight: 0,
-                absent: discovered && old.absent,
-                ..old.clone()
-            },
-            None => TargetHealth { absent: discovered, ..TargetHealth::default() },
-        };
-        Store { health: health.clone(), seed: self.seed, targets: targets.into_iter().map(renewed).collect() }
+        let renewed =
+            |(old, discovered): (Option<usize>, bool)| match old.and_then(|old| self.targets.get(old)) {
+                Some(old) => Entry {
+                    seen: TargetHealth {
+                        refused_key: None,
+                        missing: Vec::new(),
+                        in_flight: 0,
+                        absent: discovered && old.seen.absent,
+                        ..old.seen.clone()
+                    },
+                    models: old.models.renewed(health),
+                    probe: Seen::default(),
+                    pressure: old.pressure,
+                },
+                None => Entry {
+                    seen: TargetHealth { absent: discovered, ..TargetHealth::default() },
+                    ..Entry::default()
+                },
+            };
+        let targets = targets.into_iter().map(renewed).collect();
+        Store { health: health.clone(), seed: self.seed, targets, news: Vec::new() }
     }
 
     /// One target's entry; an unknown index reads as healthy.
     #[must_use]
     pub fn target(&self, target: usize) -> TargetHealth {
-        self.targets.get(target).cloned().unwrap_or_default()
+        self.get(target).cloned().unwrap_or_default()
     }
 
     /// Reads one target without copying it.
     #[must_use]
     pub fn get(&self, target: usize) -> Option<&TargetHealth> {
-        self.targets.get(target)
+        self.targets.get(target).map(|entry| &entry.seen)
     }
 
     /// Whether `target` lately refused our key, or to know `model`: it is tried last, until it may have been mended.
     #[must_use]
     pub fn misconfigured(&self, target: usize, model: &str, now: Instant) -> bool {
-        let Some(health) = self.targets.get(target) else { return false };
-        let missing = health.missing.iter().find(|(name, _)| name == model).map(|(_, at)| *at);
-        let lately = |at: Instant| now < at + limits::MISCONFIGURED_PAUSE;
-        health.refused_key.into_iter().chain(missing).any(lately)
+        let why = self.get(target).and_then(|seen| seen.last(model, now));
+        matches!(why, Some(Why::RefusedKey | Why::ModelMissing))
     }
 
     /// Whether `target` is tried after all others for `model`: misconfigured, or its certificate is not valid until
     /// the clock is set.
     #[must_use]
     pub fn comes_last(&self, target: usize, model: &str, now: Instant) -> bool {
-        let waiting = self.targets.get(target).and_then(|health| health.waiting_for_time);
-        let waits = |since| now.saturating_duration_since(since) < limits::CLOCK_PATIENCE;
-        self.misconfigured(target, model, now) || waiting.is_some_and(waits)
+        self.get(target).is_some_and(|seen| seen.last(model, now).is_some())
     }
 
     /// What routing goes by: whether `target` is asked for `model` with a prompt of this many tokens, and for how
-    /// much of its weight.
+    /// much of its weight. Of several reasons the worst is told.
     #[must_use]
-    pub fn summary(&self, target: usize, model: &str, _prompt_tokens: u64, now: Instant) -> Summary {
-        let fit = Summary { standing: Standing::Fit, share: 1000, first_token: None };
-        let Some(health) = self.targets.get(target) else { return fit };
-        let standing = if health.absent {
-            Standing::Out(Why::Absent)
-        } else if let Some(until) = health.cooldown_until.filter(|until| *until > now) {
-            Standing::Out(Why::CoolingDown(until - now))
-        } else if self.comes_last(target, model, now) {
-            Standing::Last(Why::ModelMissing)
-        } else {
-            Standing::Fit
+    pub fn summary(&self, target: usize, model: &str, prompt_tokens: u64, now: Instant) -> Summary {
+        let Some(entry) = self.targets.get(target) else {
+            return Summary { standing: Standing::Fit, share: 1000, first_token: None };
         };
-        Summary { standing, ..fit }
+        let known = entry.models.get(model);
+        Summary {
+            standing: entry.standing(&self.health, model, now),
+            share: known.map_or(1000, |model| model.weight(&self.health, now)),
+            first_token: known.and_then(|model| model.latency.usual(prompt_tokens)),
+        }
+    }
+
+    /// The p95 of the time to first token for a prompt of this many tokens; `None` below `latency.min_samples`.
+    /// What hedges wait for.
+    #[must_use]
+    pub fn first_token_p95(&self, target: usize, model: &str, prompt_tokens: u64) -> Option<Duration> {
+        let model = self.targets.get(target)?.models.get(model)?;
+        model.latency.first_token_p95_for(&self.health.latency, prompt_tokens)
+    }
+
+    /// The memory state of the box that `target` runs on.
+    #[must_use]
+    pub fn pressure(&self, target: usize) -> Pressure {
+        self.targets.get(target).map(|entry| entry.pressure).unwrap_or_default()
+    }
+
+    /// Why probes have `target` down.
+    #[must_use]
+    pub fn probe_down(&self, target: usize) -> Option<Cause> {
+        self.targets.get(target)?.probe.down()
+    }
+
+    /// Each model of `target` that something is remembered of, in figures, for `status` and metrics.
+    #[must_use]
+    pub fn view(&self, target: usize, now: Instant) -> Vec<View> {
+        let health = &self.health;
+        let view = |entry: &Entry, model: &Model| {
+            let counts = model.share.counts(now);
+            View {
+                model: model.name.clone(),
+                standing: entry.standing(health, &model.name, now),
+                breaker: model.breaker.state(&health.breaker, now),
+                samples: counts.samples,
+                failure_rate: counts.rate(),
+                share: model.weight(health, now),
+                in_flight: model.in_flight,
+                first_tokens: model.latency.samples(),
+                first_token_p95: model.latency.first_token_p95(),
+                gap_p95: model.latency.gap_p95(),
+            }
+        };
+        let entry = self.targets.get(target);
+        entry.into_iter().flat_map(|entry| entry.models.iter().map(move |model| view(entry, model))).collect()
     }
 
     /// An attempt at `target`, asked for `model`, begins.
     ///
+    /// A target whose [`Why::yields`] is let through: the plan asks it rather than nobody.
+    ///
     /// # Errors
-    /// It must not: since the plan was made, its breaker has opened or its trials are under way.
-    pub fn begin(&mut self, target: usize, model: &str, _now: Instant) -> Result<Ticket, Why> {
-        if let Some(health) = self.targets.get_mut(target) {
-            health.in_flight += 1;
+    /// It must not: since the plan was made, its breaker has opened or its trials are under way, it said 429, or
+    /// the box is out of memory.
+    pub fn begin(&mut self, target: usize, model: &str, now: Instant) -> Result<Ticket, Why> {
+        let mut ticket = Ticket { target, model: model.to_owned(), trial: false, pass: None, trickle: false };
+        let Some(entry) = self.targets.get_mut(target) else { return Ok(ticket) };
+        if let Some(why) = entry.shut(now) {
+            return Err(why);
         }
-        Ok(Ticket { target, model: model.to_owned(), trial: false })
+        let seed = mixed(self.seed, target as u64);
+        if let Some(known) = entry.models.entry(&self.health, model, seed, now) {
+            let pass = known.breaker.begin(&self.health.breaker, now)?;
+            ticket.trickle = known.latency.begin(&self.health.latency, now);
+            ticket.trial = pass.trial || ticket.trickle;
+            ticket.pass = Some(pass);
+            known.in_flight += 1;
+        }
+        entry.seen.in_flight += 1;
+        Ok(ticket)
     }
 
     /// The attempt's answer has begun: its first token came `after` this time, for a prompt of this many tokens;
     /// `None` where an answer is passed on as it comes.
-    pub fn answered(&mut self, ticket: &Ticket, _prompt_tokens: u64, _after: Option<Duration>, now: Instant) {
-        if let Some(health) = self.targets.get_mut(ticket.target) {
-            health.committed += 1;
-            health.last_commit = Some(now);
-            health.refused_key = None;
-            health.missing.retain(|(name, _)| *name != ticket.model);
-            health.cooldown_until = None;
-            health.waiting_for_time = None;
+    pub fn answered(&mut self, ticket: &Ticket, prompt_tokens: u64, after: Option<Duration>, now: Instant) {
+        let Some(entry) = self.targets.get_mut(ticket.target) else { return };
+        entry.seen.answered(&ticket.model, now);
+        if entry.probe.answered() {
+            // Whatever is wrong with the probe: it serves.
+            self.news.push(News { target: ticket.target, model: None, what: Change::ProbeUp });
+        }
+        if let Some((model, after)) = remembered(entry, ticket).zip(after) {
+            model.latency.first_token(&self.health.latency, prompt_tokens, after, now);
+        }
+    }
+
+    /// The attempt's stream had these gaps between its tokens: once, before its end. Gaps in which the client took
+    /// nothing are not the target's.
+    pub fn gaps(&mut self, ticket: &Ticket, gaps: &Sketch, now: Instant) {
+        let entry = self.targets.get_mut(ticket.target);
+        if let Some(model) = entry.and_then(|entry| remembered(entry, ticket)) {
+            model.latency.gaps(&self.health.latency, gaps, now);
         }
     }
 
     /// The attempt is over. Returns what an operator should be told.
     pub fn end(&mut self, ticket: Ticket, ended: Ended, now: Instant) -> Vec<News> {
-        let Some(health) = self.targets.get_mut(ticket.target) else { return Vec::new() };
-        health.in_flight = health.in_flight.saturating_sub(1);
-        let Ended::Failed(cause, retry_after) = ended else { return Vec::new() };
-        if self.failed(ticket.target, &ticket.model, cause, retry_after, now) {
-            let what = Change::Misconfigured(cause);
-            return vec![News { target: ticket.target, model: Some(ticket.model), what }];
+        let mut news = std::mem::take(&mut self.news);
+        let Some(entry) = self.targets.get_mut(ticket.target) else { return news };
+        entry.seen.in_flight = entry.seen.in_flight.saturating_sub(1);
+        let mut changes = Vec::new();
+        let verdict = match ended {
+            Ended::Well => Verdict::Well,
+            Ended::Neutral => Verdict::Neutral,
+            Ended::Failed(cause, retry_after) => {
+                if entry.seen.failed(&ticket.model, cause, retry_after, now) {
+                    changes.push(Change::Misconfigured(cause));
+                }
+                match weight(cause) {
+                    0 => Verdict::Neutral,
+                    weight => Verdict::Failed(cause, weight),
+                }
+            }
+        };
+        if let Some((model, pass)) = remembered(entry, &ticket).zip(ticket.pass) {
+            model.in_flight = model.in_flight.saturating_sub(1);
+            if ticket.trickle {
+                model.latency.end_trickle();
+            }
+            model.outcome(verdict, now);
+            changes.extend(model.breaker.end(&self.health.breaker, pass, verdict, now));
+            changes.extend(model.evaluate(&self.health, now));
         }
-        Vec::new()
+        let Ticket { target, model, .. } = ticket;
+        news.extend(changes.into_iter().map(|what| News { target, model: Some(model.clone()), what }));
+        news
     }
-
-    /// The gaps between the tokens of an attempt that is about to end.
-    pub fn gaps(&mut self, _ticket: &Ticket, _gaps: &Sketch, _now: Instant) {}
 
     /// What time alone has changed; call it about once a second.
-    pub fn tick(&mut self, _now: Instant) -> Vec<News> {
-        Vec::new()
+    pub fn tick(&mut self, now: Instant) -> Vec<News> {
+        let mut news = std::mem::take(&mut self.news);
+        for (target, entry) in self.targets.iter_mut().enumerate() {
+            for model in entry.models.iter_mut() {
+                let changes = model.evaluate(&self.health, now);
+                news.extend(changes.map(|what| News { target, model: Some(model.name.clone()), what }));
+            }
+        }
+        news
     }
 
-    /// A probe of `target` has its result.
-    pub fn probed(&mut self, _target: usize, _result: Result<(), Cause>, _now: Instant) -> Vec<News> {
-        Vec::new()
+    /// A probe of `target` has its result. Failures in a row mark it down; a success clears that, and then ends
+    /// the rest of its open breakers, but closes none. What says nothing of its health (a refused key, a 429) neither.
+    pub fn probed(&mut self, target: usize, result: Result<(), Cause>, _now: Instant) -> Vec<News> {
+        let Some(entry) = self.targets.get_mut(target).filter(|entry| !entry.seen.absent) else {
+            return Vec::new();
+        };
+        let what = match result {
+            Err(cause) if weight(cause) > 0 => {
+                entry.probe.failed(&self.health.probe, cause).then_some(Change::ProbeDown(cause))
+            }
+            Err(_) => None,
+            Ok(()) => entry.probe.answered().then(|| {
+                entry.models.iter_mut().for_each(|model| model.breaker.end_rest());
+                Change::ProbeUp
+            }),
+        };
+        what.map(|what| News { target, model: None, what }).into_iter().collect()
     }
 
     /// The watchdog's word on a local target.
-    pub fn set_pressure(&mut self, _target: usize, _pressure: Pressure) {}
+    pub fn set_pressure(&mut self, target: usize, pressure: Pressure) {
+        if let Some(entry) = self.targets.get_mut(target) {
+            entry.pressure = pressure;
+        }
+    }
 
     /// A connection to `target` was made, its certificate is valid.
     pub fn reached(&mut self, target: usize) {
-        if let Some(health) = self.targets.get_mut(target) {
-            health.waiting_for_time = None;
+        if let Some(entry) = self.targets.get_mut(target) {
+            entry.seen.waiting_for_time = None;
         }
     }
 
     /// The certificate of `target` is not valid yet by this box's clock. Returns true when this is news.
     pub fn waits_for_time(&mut self, target: usize, now: Instant) -> bool {
-        self.targets.get_mut(target).is_some_and(|health| health.waiting_for_time.replace(now).is_none())
+        let entry = self.targets.get_mut(target);
+        entry.is_some_and(|entry| entry.seen.waiting_for_time.replace(now).is_none())
     }
 
     /// The clock was set: nobody waits for it any more. Returns who did.
@@ -204,155 +344,25 @@ impl Store {
             .targets
             .iter_mut()
             .enumerate()
-            .filter_map(|(index, health)| health.waiting_for_time.take().map(|_| index));
+            .filter_map(|(index, entry)| entry.seen.waiting_for_time.take().map(|_| index));
         waiting.collect()
-    }
-
-    /// Returns true when this newly marks it misconfigured, so that it is said loudly once.
-    fn failed(
-        &mut self,
-        target: usize,
-        model: &str,
-        cause: Cause,
-        retry_after: Option<Duration>,
-        now: Instant,
-    ) -> bool {
-        let Some(health) = self.targets.get_mut(target) else { return false };
-        if cause.fault() != Fault::Upstream {
-            return false;
-        }
-        health.failed += 1;
-        health.last_failure = Some((now, cause));
-        match cause {
-            Cause::RateLimited => {
-                let pause = retry_after.unwrap_or(limits::COOLDOWN_DEFAULT).min(limits::COOLDOWN_MAX);
-                health.cooldown_until = Some(now + pause);
-                false
-            }
-            Cause::Unauthorized => health.refused_key.replace(now).is_none(),
-            Cause::ModelMissing => health.lacks(model, now),
-            _ => false,
-        }
     }
 
     /// Something answers, or nothing answers any more, on a discovered target's port. Returns whether that is news.
     pub fn set_absent(&mut self, target: usize, absent: bool) -> bool {
         match self.targets.get_mut(target) {
-            Some(health) => std::mem::replace(&mut health.absent, absent) != absent,
+            Some(entry) => std::mem::replace(&mut entry.seen.absent, absent) != absent,
             None => false,
         }
     }
 }
 
-impl TargetHealth {
-    /// Returns whether that is news.
-    fn lacks(&mut self, model: &str, now: Instant) -> bool {
-        let known = self.missing.len();
-        self.missing.retain(|(name, _)| name != model);
-        let news = self.missing.len() == known;
-        if self.missing.len() >= limits::MISSING_MODELS_MAX {
-            self.missing.remove(0);
-        }
-        self.missing.push((model.to_owned(), now));
-        news
-    }
+/// The entry of a ticket's model. It stays while attempts are under way.
+fn remembered<'a>(entry: &'a mut Entry, ticket: &Ticket) -> Option<&'a mut Model> {
+    ticket.pass?;
+    entry.models.get_mut(&ticket.model)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn store<const N: usize>(absent: [bool; N]) -> Store {
-        Store::new(&Health::default(), 1, absent)
-    }
-
-    fn commit(store: &mut Store, target: usize, model: &str, now: Instant) {
-        let ticket = store.begin(target, model, now).expect("it is asked");
-        store.answered(&ticket, 10, None, now);
-        assert_eq!(store.end(ticket, Ended::Well, now), []);
-    }
-
-    #[test]
-    fn a_429_cools_down_as_told_within_bounds() {
-        let now = crate::time::now();
-        let mut store = store([false, false, false]);
-        store.failed(0, "m", Cause::RateLimited, Some(Duration::from_secs(7)), now);
-        store.failed(1, "m", Cause::RateLimited, None, now);
-        store.failed(2, "m", Cause::RateLimited, Some(Duration::from_secs(1_000_000)), now);
-        let until = |t| store.target(t).cooldown_until.map(|at| at - now);
-        assert_eq!(until(0), Some(Duration::from_secs(7)));
-        assert_eq!(until(1), Some(limits::COOLDOWN_DEFAULT));
-        assert_eq!(until(2), Some(limits::COOLDOWN_MAX));
-    }
-
-    #[test]
-    fn misconfigured_is_news_once_and_ends_with_a_commit() {
-        let now = crate::time::now();
-        let mut store = store([false]);
-        assert!(store.failed(0, "m", Cause::Unauthorized, None, now));
-        assert!(!store.failed(0, "m", Cause::Unauthorized, None, now));
-        assert!(store.misconfigured(0, "other", now));
-        commit(&mut store, 0, "other", now);
-        assert!(!store.misconfigured(0, "m", now));
-    }
-
-    #[test]
-    fn a_missing_model_is_missing_alone_and_not_for_ever() {
-        let now = crate::time::now();
-        let mut store = store([false]);
-        assert!(store.failed(0, "typo", Cause::ModelMissing, None, now));
-        assert!(!store.failed(0, "typo", Cause::ModelMissing, None, now));
-        assert!(store.misconfigured(0, "typo", now));
-        assert!(!store.misconfigured(0, "m", now), "other models are served as before");
-        commit(&mut store, 0, "m", now);
-        assert!(store.misconfigured(0, "typo", now), "another model's answer says nothing of this one");
-        assert!(
-            !store.misconfigured(0, "typo", now + limits::MISCONFIGURED_PAUSE),
-            "it may have been pulled"
-        );
-        commit(&mut store, 0, "typo", now);
-        assert!(!store.misconfigured(0, "typo", now));
-    }
-
-    #[test]
-    fn clients_cannot_fill_memory_with_names() {
-        let now = crate::time::now();
-        let mut store = store([false]);
-        for n in 0..limits::MISSING_MODELS_MAX + 3 {
-            store.failed(0, &n.to_string(), Cause::ModelMissing, None, now);
-        }
-        assert_eq!(store.target(0).missing.len(), limits::MISSING_MODELS_MAX);
-        assert!(store.misconfigured(0, "18", now) && !store.misconfigured(0, "0", now));
-    }
-
-    #[test]
-    fn waiting_for_time_is_no_failure_and_ends_with_the_clock_a_connection_or_patience() {
-        let now = crate::time::now();
-        let mut store = store([false, false, false]);
-        for target in 0..3 {
-            assert!(store.waits_for_time(target, now));
-            assert!(!store.waits_for_time(target, now), "told once");
-            store.failed(target, "m", Cause::Clock, None, now);
-            assert_eq!(store.target(target).failed, 0);
-            assert!(store.comes_last(target, "m", now));
-            assert!(!store.comes_last(target, "m", now + limits::CLOCK_PATIENCE));
-        }
-        commit(&mut store, 0, "m", now);
-        store.reached(1);
-        assert!(!store.comes_last(0, "m", now) && !store.comes_last(1, "m", now));
-        assert_eq!(store.clock_was_set(), [2]);
-        assert!(!store.comes_last(2, "m", now));
-        assert_eq!(store.clock_was_set(), [0; 0]);
-    }
-
-    #[test]
-    fn the_clients_own_ends_count_against_nobody() {
-        let now = crate::time::now();
-        let mut store = store([false]);
-        for cause in [Cause::ClientGone, Cause::ClientFault, Cause::Cancelled, Cause::Draining] {
-            store.failed(0, "m", cause, None, now);
-        }
-        assert_eq!(store.target(0).failed, 0);
-        assert!(store.target(0).last_failure.is_none());
-    }
-}
+#[path = "store_tests.rs"]
+mod tests;
