@@ -19,11 +19,14 @@ pub mod metrics;
 pub mod operator_events;
 mod recent;
 mod sink;
+mod tally;
+pub mod target_gauges;
 
 pub use events::Record;
-pub use kinds::{Limit, Outcome};
+pub use kinds::{Limit, Outcome, Turned};
 pub use line::utc;
 pub use metrics::{Gauges, Metrics};
+pub use tally::Egress;
 
 use recent::Recent;
 use sink::Sink;

@@ -8,6 +8,7 @@ use super::gaps::Gaps;
 use super::gateway::Gateway;
 use super::{drills, news};
 use crate::cause::{Cause, Failure, Fault};
+use crate::config::Place;
 use crate::dialect::event::Usage;
 use crate::dialect::request::Call;
 use crate::health::store::Ticket;
@@ -77,7 +78,18 @@ impl Account {
         self.attempt_began = at;
         let begun = self.gateway.store.borrow_mut().begin(target, &self.model, at);
         self.ticket = Some(begun.map_err(|why| Failure::with(Cause::Suspended, &why.in_words()))?);
+        if self.failures.iter().any(|(before, _)| *before == target) {
+            self.gateway.metrics.retry(target);
+        }
         Ok(())
+    }
+
+    /// The prompt is sent to `target`: it leaves the box, unless that is on it.
+    pub fn sent_to(&self, target: usize) {
+        let place = self.gateway.config.targets.get(target).map(|target| target.place);
+        if place.is_some_and(|place| place != Place::Local) {
+            self.gateway.metrics.left(target, self.prompt_tokens, self.gateway.day());
+        }
     }
 
     /// The attempt at `target` failed before its commit.
@@ -92,7 +104,10 @@ impl Account {
         let (misconfigured, others): (Vec<_>, Vec<_>) =
             news.into_iter().partition(|news| matches!(news.what, Change::Misconfigured(_)));
         // In the target's own words.
-        misconfigured.iter().for_each(|_| events::target_misconfigured(name, &failure));
+        misconfigured.iter().for_each(|news| {
+            self.gateway.metrics.turned(target, news::turned(news.what));
+            events::target_misconfigured(name, &failure);
+        });
         news::say(&self.gateway, &others);
         if failure.cause == Cause::Clock {
             self.gateway.waits_for_time(target, &failure);

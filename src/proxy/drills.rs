@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::auth::Client;
 use super::gateway::Gateway;
-use super::operator;
 use super::outlet::ClientBody;
 use super::server::json;
+use super::{operator, standing};
 use crate::cause::{Cause, Failure};
 use crate::config::{Permille, Place};
 use crate::dialect::Dialect;
@@ -199,6 +199,6 @@ fn has_fallback(gateway: &Gateway, target: usize) -> bool {
     let at = now();
     targets.iter().enumerate().any(|(other, config)| {
         let both = |api: &Dialect| route::speaks(kind, *api) && route::speaks(config.kind, *api);
-        other != target && apis.iter().any(both) && operator::is_candidate(gateway, other, at)
+        other != target && apis.iter().any(both) && standing::is_candidate(gateway, other, at)
     })
 }

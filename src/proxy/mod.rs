@@ -27,5 +27,6 @@ pub mod refusal;
 pub mod relay;
 pub mod server;
 pub mod shape;
+pub mod standing;
 pub mod turns;
 pub mod upstream;

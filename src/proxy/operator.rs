@@ -1,7 +1,6 @@
 //! The operators' endpoints: status, metrics, recent events, cancel.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde::{Deserialize, Serialize};
@@ -11,10 +10,12 @@ use super::cancel::Cancelled;
 use super::gateway::Gateway;
 use super::outlet::ClientBody;
 use super::server::{json, text};
+use super::standing::{self, TargetStatus};
 use crate::cause::Cause;
 use crate::dialect::reply::Problem;
 use crate::limits;
-use crate::observe;
+use crate::observe::{self, metrics, target_gauges};
+use crate::route::drill::{Report, Stage};
 use crate::time::now;
 
 type Answer = Response<ClientBody>;
@@ -35,35 +36,14 @@ pub struct Status {
     pub connections: usize,
     /// Requests under way.
     pub requests: usize,
+    /// A drill that is not over.
+    #[serde(default)]
+    pub drill: Option<Report>,
+    /// Client keys whose prompts stay near, and how near.
+    #[serde(default)]
+    pub local_only: Vec<String>,
     /// The targets, in the configuration's order.
     pub targets: Vec<TargetStatus>,
-}
-
-/// One target, as an operator wants to see it.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct TargetStatus {
-    /// Its name.
-    pub name: String,
-    /// Its kind.
-    pub kind: String,
-    /// Its place.
-    pub place: String,
-    /// Its group.
-    pub group: String,
-    /// Where it is.
-    pub url: String,
-    /// Whether it is a candidate now.
-    pub candidate: bool,
-    /// Why, in words.
-    pub reason: String,
-    /// Attempts that committed.
-    pub committed: u64,
-    /// Attempts that failed by its fault.
-    pub failed: u64,
-    /// Attempts under way.
-    pub in_flight: usize,
-    /// Idle connections.
-    pub idle_connections: usize,
 }
 
 /// Runs `answer` for operators.
@@ -99,8 +79,8 @@ fn forbidden() -> Problem {
 #[must_use]
 pub fn status(gateway: &Gateway) -> Answer {
     let at = now();
-    let targets =
-        (0..gateway.config.targets.len()).map(|target| target_status(gateway, target, at)).collect();
+    let targets = (0..gateway.config.targets.len()).map(|target| standing::of(gateway, target, at)).collect();
+    let drill = gateway.process.drills.borrow().report(at).filter(|drill| drill.stage != Stage::Over);
     let status = Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_secs: gateway.process.started.elapsed().as_secs(),
@@ -108,77 +88,20 @@ pub fn status(gateway: &Gateway) -> Answer {
         clock_wrong: crate::time::is_wrong(crate::time::wall()),
         connections: gateway.process.connections.get(),
         requests: gateway.process.live.len(),
+        drill,
+        local_only: standing::local_only(&gateway.config),
         targets,
     };
     json(serde_json::to_vec(&status).unwrap_or_default())
 }
 
-fn target_status(gateway: &Gateway, target: usize, at: Instant) -> TargetStatus {
-    let health = gateway.store.borrow().target(target);
-    let config = &gateway.config.targets[target];
-    let (candidate, reason) = if health.absent {
-        (false, "nothing answers there yet".to_owned())
-    } else if let Some(until) = health.cooldown_until.filter(|until| *until > at) {
-        (false, format!("rate limited for another {} s", (until - at).as_secs().max(1)))
-    } else if let Some(why) = config.never_a_candidate() {
-        (false, why.to_owned())
-    } else if health.waiting_for_time.is_some() {
-        (true, "waiting for this box's clock to be set: its certificate is not valid yet".to_owned())
-    } else if health.refused_key.is_some() {
-        (true, format!("misconfigured, tried last: {}", Cause::Unauthorized.in_words()))
-    } else if let Some((model, _)) = health.missing.last() {
-        let others = health.missing.len() - 1;
-        let more = if others == 0 { String::new() } else { format!(" and {others} more") };
-        let seen = last_seen(health.last_commit, health.last_failure, at);
-        (true, format!("misconfigured for model `{model}`{more}, tried last for it; {seen}"))
-    } else {
-        (true, last_seen(health.last_commit, health.last_failure, at))
-    };
-    TargetStatus {
-        name: config.name.clone(),
-        kind: config.kind.as_str().to_owned(),
-        place: config.place.as_str().to_owned(),
-        group: config.group.clone(),
-        url: config.url.to_string(),
-        candidate,
-        reason,
-        committed: health.committed,
-        failed: health.failed,
-        in_flight: health.in_flight,
-        idle_connections: gateway.upstreams.idle(target),
-    }
-}
-
-/// Whether a target is asked at present.
-pub(super) fn is_candidate(gateway: &Gateway, target: usize, at: Instant) -> bool {
-    target_status(gateway, target, at).candidate
-}
-
-fn last_seen(commit: Option<Instant>, failure: Option<(Instant, Cause)>, at: Instant) -> String {
-    let ago = |then: Instant| ago(at.saturating_duration_since(then));
-    match (commit, failure) {
-        (None, None) => "not used yet".to_owned(),
-        (Some(commit), Some((failed, cause))) if failed > commit => {
-            format!("last failed {} ago: {}; answered {} ago", ago(failed), cause.in_words(), ago(commit))
-        }
-        (None, Some((failed, cause))) => format!("last failed {} ago: {}", ago(failed), cause.in_words()),
-        (Some(commit), _) => format!("answered {} ago", ago(commit)),
-    }
-}
-
-fn ago(time: Duration) -> String {
-    match time.as_secs() {
-        secs @ 0..=119 => format!("{secs} s"),
-        secs @ 120..=7199 => format!("{} min", secs / 60),
-        secs => format!("{} h", secs / 3600),
-    }
-}
-
 /// Prometheus metrics.
 #[must_use]
 pub fn metrics(gateway: &Gateway) -> Answer {
-    let mut response = Response::new(ClientBody::whole(gateway.metrics.render(&gateway.gauges())));
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    let page =
+        gateway.metrics.render(&gateway.gauges()) + &target_gauges::render(&standing::gauges(gateway, now()));
+    let mut response = Response::new(ClientBody::whole(page));
+    let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
 }
@@ -196,7 +119,7 @@ pub fn events() -> Answer {
 #[must_use]
 pub fn ready(gateway: &Gateway) -> Answer {
     let at = now();
-    let some = (0..gateway.config.targets.len()).any(|target| is_candidate(gateway, target, at));
+    let some = (0..gateway.config.targets.len()).any(|target| standing::is_candidate(gateway, target, at));
     if some && !gateway.process.draining.get() {
         text(StatusCode::OK, "ready\n")
     } else {
