@@ -248,3 +248,79 @@ fn recent_events_are_for_operators() {
         assert!(text.lines().last().unwrap().contains(" request_done "), "{text}");
     });
 }
+
+/// `tests/run` gets it; its folder there, or the PATH.
+fn promtool() -> std::path::PathBuf {
+    let cache = std::env::var_os("EDGEWARD_TEST_CACHE").map(std::path::PathBuf::from);
+    let caches = std::env::var_os("XDG_CACHE_HOME").map(std::path::PathBuf::from);
+    let home = || Some(std::path::Path::new(&std::env::var_os("HOME")?).join(".cache"));
+    let usual = || Some(caches.or_else(home)?.join("edgeward"));
+    let kept = cache.or_else(usual).map(|cache| cache.join("tools/bin/promtool"));
+    kept.filter(|path| path.exists()).unwrap_or_else(|| "promtool".into())
+}
+
+#[test]
+fn prometheus_takes_the_metrics_without_a_complaint() {
+    run(LIMIT, async {
+        let fine = SimServer::start(healthy("a")).await.unwrap();
+        let bad = SimServer::start(parse("CUT").unwrap()).await.unwrap();
+        let config = target("box", "openai", &bad, "")
+            + &target("cloud", "openai", &fine, "price = { input = 5, output = 25 }\nmax_concurrent = 4")
+                .replace("place = \"local\"", "place = \"cloud\"\nmodels = { \"*\" = \"m\" }");
+        let program = Program::start(&config).await;
+        for _ in 0..4 {
+            assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 200);
+        }
+        program.until_metric("edgeward_target_standings{target=\"box\",standing=\"out\"}", 1.0).await;
+        let page = ask(program.addr, "GET", "/edgeward/metrics", &[], "").await.text();
+        let check = async |page: String| {
+            let mut child = Command::new(promtool())
+                .args(["check", "metrics"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap_or_else(|error| {
+                    panic!("promtool does not start ({error}): run tests/run, which gets it")
+                });
+            let mut stdin = child.stdin.take().unwrap();
+            tokio::io::AsyncWriteExt::write_all(&mut stdin, page.as_bytes()).await.unwrap();
+            drop(stdin);
+            let output = child.wait_with_output().await.unwrap();
+            let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            (output.status.code(), said)
+        };
+        assert_eq!(check(page.clone()).await, (Some(0), String::new()), "{page}");
+        // It would say so.
+        let (code, told) = check(page.replace("edgeward_retries_total", "edgeward_retries")).await;
+        assert!(code != Some(0) && told.contains("edgeward_retries"), "{told}");
+        // And it is said what has become of each.
+        let metrics = program.metrics().await;
+        for (series, value) in [
+            ("edgeward_health_changes_total{target=\"box\",change=\"opened\"}", 1.0),
+            ("edgeward_target_breakers{target=\"box\",state=\"open\"}", 1.0),
+            ("edgeward_target_candidate{target=\"box\"}", 0.0),
+            ("edgeward_target_candidate{target=\"cloud\"}", 1.0),
+            ("edgeward_egress_requests_total{target=\"box\"}", 0.0),
+            ("edgeward_egress_requests_total{target=\"cloud\"}", 4.0),
+        ] {
+            assert_eq!(metrics.get(series), Some(&value), "{series}");
+        }
+        let status = program.status().await;
+        let (on_the_box, off) = (&status["targets"][0], &status["targets"][1]);
+        assert_eq!((&on_the_box["candidate"], &on_the_box["sent_today"]), (&false.into(), &Value::Null));
+        assert!(on_the_box["reason"].as_str().unwrap().starts_with("rests for another"), "{status}");
+        assert_eq!(on_the_box["models"][0]["breaker"], "open");
+        assert_eq!(
+            (&off["sent_today"]["requests"], &off["models"][0]["standing"]),
+            (&4.into(), &"fit".into())
+        );
+        assert!(off["sent_today"]["prompt_tokens"].as_u64().unwrap() >= 4, "{status}");
+        let (code, text, _) = said(beside(&program, &["status"], &[])).await;
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flowing.contains("- box openai local http"), "{text}");
+        assert!(flowing.contains("sent off this box today: 4 requests"), "{text}");
+    });
+}
