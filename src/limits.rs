@@ -280,6 +280,8 @@ pub const RETRY_FLOOR: u64 = 2;
 pub const RETRY_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Hedges that quiet times save up for busy ones: with the default share, those of 100 requests.
 pub const HEDGE_SAVED_MAX: u32 = 5;
+/// Between two looks whether the day's money must be written to its file.
+pub const SPENT_INTERVAL: Duration = Duration::from_secs(60);
 /// `hedge.share`, in thousandths.
 pub const HEDGE_SHARE: u16 = 50;
 /// Lanes of the queue above this take the place of targets that no configuration names any more and that are idle.
@@ -358,6 +360,9 @@ pub const HEALTH_MODEL_IDLE: Duration = Duration::from_secs(600);
 pub const FAILURE_WEIGHT: u16 = 1000;
 /// Failures lighter than this say nothing about a run of failures: they neither lengthen nor end it.
 pub const BREAKER_RUN_WEIGHT: u16 = 500;
+/// A breaker that is on its way back opens again after so many failures in a row, if `breaker.consecutive` is not less.
+/// After one, a target that fails now and then (an eighth of its requests) would rest for ever longer.
+pub const BREAKER_RECOVERING_RUN: u32 = 2;
 /// A breaker that stayed closed for this long (or for its last rest, if that was longer) begins with the first
 /// cool-down again.
 pub const BREAKER_FORGET: Duration = Duration::from_secs(600);

@@ -119,7 +119,7 @@ impl Stage {
         let loaded = config::parse(&text, Path::new("the demo's own configuration"), &demo::env)
             .map_err(|problems| problems.to_string())?;
         let gateway =
-            Gateway::new(loaded.config, &ProxyRules::builder().build()).map_err(|e| e.to_string())?;
+            Gateway::new(loaded.config, &ProxyRules::builder().build(), None).map_err(|e| e.to_string())?;
         let gateway = Rc::new(gateway);
         serving::warm(Rc::clone(&gateway), CLOUD).await;
         spawn_local(serving::keep_connections(Rc::clone(&gateway)));

@@ -96,7 +96,7 @@ fn serve(mut loaded: Loaded, systemd: Systemd, again: Reload, err: &mut dyn Writ
         .map_err(|e| Unable::System(format!("cannot start the event loop: {e}")))?;
     let local = LocalSet::new();
     let result = local.block_on(&runtime, async {
-        let gateway = Gateway::new(loaded.config, &ProxyRules::from_env())
+        let gateway = Gateway::new(loaded.config, &ProxyRules::from_env(), state_folder().as_deref())
             .map(Rc::new)
             .map_err(|e| Unable::Config(e.to_string()))?;
         let tls = server_tls(&gateway.config).map_err(Unable::Config)?;
@@ -111,6 +111,18 @@ fn serve(mut loaded: Loaded, systemd: Systemd, again: Reload, err: &mut dyn Writ
     // A name look-up that hangs must not hold the exit.
     runtime.shutdown_background();
     result
+}
+
+/// Where what must outlive the process is kept: the unit's state directory, or the user's; else nothing is.
+fn state_folder() -> Option<PathBuf> {
+    if let Some(folders) = std::env::var_os("STATE_DIRECTORY") {
+        return std::env::split_paths(&folders).next().filter(|folder| folder.is_absolute());
+    }
+    let home = PathBuf::from(std::env::var_os("XDG_STATE_HOME")?);
+    let folder = home.join("edgeward");
+    // One that cannot be made is told of when it is written to.
+    let _told_later = home.is_absolute().then(|| std::fs::create_dir_all(&folder));
+    home.is_absolute().then_some(folder)
 }
 
 /// The LAN side's certificate, where there is one.

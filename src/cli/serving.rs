@@ -12,10 +12,10 @@ use super::run::{Bound, Unable, server_tls};
 use crate::cause::Cause;
 use crate::config::{Loaded, Problems};
 use crate::limits;
-use crate::observe::{self, events};
+use crate::observe::{self, events, health_events};
 use crate::proxy::gateway::{Current, Gateway};
 use crate::proxy::upstream::ProxyRules;
-use crate::proxy::{discovery, listen, probe};
+use crate::proxy::{discovery, listen, probe, spending};
 use crate::systemd::{Notify, Order, Orders};
 use crate::time::{monotonic_micros, now};
 
@@ -43,6 +43,10 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, again: Reload
         spawn_local(signs_of_life(Rc::clone(&notify), within));
     }
     events::started(&addresses, current.get().config.targets.len());
+    let caps = spending::caps(&current.get().config);
+    if !caps.is_empty() {
+        health_events::spending_caps(&caps);
+    }
     notify.say(&format!("READY=1\nSTATUS={}", summary(&current.get())));
 
     while asked.next().await == Order::Reload {
@@ -54,6 +58,8 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, again: Reload
         notify.say(&format!("READY=1\nSTATUS={}", summary(&current.get())));
     }
     notify.say("STOPPING=1");
+    // A successor reads it while this one still drains.
+    current.get().process.spending.keep_now();
     // Aborted tasks are dropped, and their listeners closed, when they are awaited.
     for task in accepting {
         task.abort();
@@ -69,6 +75,7 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, again: Reload
         notify.let_go();
     }
     drain(&gateway, &mut asked).await;
+    gateway.process.spending.keep_now();
     Ok(())
 }
 
@@ -161,11 +168,12 @@ fn renew(current: &Rc<Current>, mut loaded: Loaded) -> Result<Vec<&'static str>,
 }
 
 /// What goes on for as long as a configuration is in use.
-fn keep(gateway: &Rc<Gateway>) -> [JoinHandle<()>; 3] {
+fn keep(gateway: &Rc<Gateway>) -> [JoinHandle<()>; 4] {
     [
         spawn_local(discovery::keep_looking(Rc::clone(gateway))),
         spawn_local(keep_connections(Rc::clone(gateway))),
         spawn_local(probe::keep_probing(Rc::clone(gateway))),
+        spawn_local(spending::keep_written(Rc::clone(gateway))),
     ]
 }
 

@@ -211,9 +211,10 @@ impl Breaker {
 
     fn has_reason(&self, policy: &Policy, now: Instant) -> bool {
         let whole = u32::from(limits::FAILURE_WEIGHT);
-        // One that comes back has its first failures forgiven no more.
+        // One that comes back is forgiven less. Not nothing: one that fails now and then would never be back.
         let recovering = self.share(policy, now) < limits::FAILURE_WEIGHT;
-        let consecutive = if recovering { 1 } else { policy.consecutive.max(1) };
+        let most = if recovering { limits::BREAKER_RECOVERING_RUN } else { u32::MAX };
+        let consecutive = policy.consecutive.clamp(1, most);
         let counts = self.window.counts(now);
         self.run >= consecutive.saturating_mul(whole)
             || (counts.samples >= policy.min_samples.max(1) && counts.rate() >= policy.failure_rate.0.max(1))

@@ -3,8 +3,10 @@
 //! Samples lie in five slices of a minute each. Where requests are few a slice is kept for longer, up to twenty
 //! minutes, until four of them have `min_samples`: so one request in five minutes is enough to be judged by. While
 //! it is out only the newest slices count, as many as have `min_samples`: with the trickle of one in ten seconds
-//! that is after 100 seconds, and `back_after` begins. Each sample is held against what was usual when it came, so "p95 above the threshold" is "more than one in twenty was
-//! above it", which counting tells exactly; the sketches say by how much.
+//! that is after 100 seconds, and `back_after` begins.
+//!
+//! Each sample is held against what was usual when it came, so "p95 above the threshold" is "more than one in twenty
+//! was above it", which counting tells exactly; the sketches say by how much.
 
 use std::time::{Duration, Instant};
 
@@ -67,10 +69,6 @@ enum Pace {
 impl Latency {
     /// The first token came `after` this time.
     pub fn first_token(&mut self, policy: &Policy, tokens: u64, after: Duration, now: Instant) {
-        if let Some(out) = self.out.as_mut().filter(|out| matches!(out.why, Why::SlowFirstToken(_))) {
-            // It has shown what it is asked for.
-            out.under_way = false;
-        }
         let predicted = self.usual.predict(tokens);
         let micros = micros(after);
         let slow = predicted.is_some_and(|(usual, judged)| {
@@ -121,6 +119,14 @@ impl Latency {
         trickle
     }
 
+    /// An attempt of the trickle has its first token: the next one need not wait for its end, if that is all that
+    /// is asked of it.
+    pub fn trickle_answered(&mut self) {
+        if let Some(Out { why: Why::SlowFirstToken(_), under_way, .. }) = &mut self.out {
+            *under_way = false;
+        }
+    }
+
     /// An attempt of the trickle has ended.
     pub fn end_trickle(&mut self) {
         if let Some(out) = &mut self.out {
@@ -145,7 +151,8 @@ impl Latency {
         let (first, gap) = (self.pace_of_first_tokens(policy), self.pace_of_gaps(policy));
         match self.out {
             None if first == Pace::Slow || gap == Pace::Slow => {
-                let since = *self.slow_since.get_or_insert(now);
+                // A clock that went back begins anew; here and below.
+                let since = *self.slow_since.insert(self.slow_since.map_or(now, |since| since.min(now)));
                 self.forget_samples(now);
                 let long = now.saturating_duration_since(since) >= policy.out_after;
                 long.then(|| self.eject(policy, first == Pace::Slow, now))
@@ -160,7 +167,7 @@ impl Latency {
                     _ => (first, gap),
                 };
                 let fast = asked == Pace::Fast && other != Pace::Slow;
-                out.fast_since = fast.then(|| out.fast_since.unwrap_or(now));
+                out.fast_since = fast.then(|| out.fast_since.map_or(now, |since| since.min(now)));
                 let back = |since: Instant| now.saturating_duration_since(since) >= policy.back_after;
                 let accepted = now.saturating_duration_since(out.since) >= limits::LATENCY_FORGET;
                 if accepted {

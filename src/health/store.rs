@@ -232,7 +232,8 @@ impl Store {
     }
 
     /// The attempt's answer has begun: its first token came `after` this time, for a prompt of this many tokens;
-    /// `None` where an answer is passed on as it comes.
+    /// `None` where an answer is passed on as it comes, or comes whole: the time of a whole answer is not that of a
+    /// first token, and is not judged like one.
     pub fn answered(&mut self, ticket: &Ticket, prompt_tokens: u64, after: Option<Duration>, now: Instant) {
         let Some(entry) = self.targets.get_mut(ticket.target) else { return };
         entry.seen.answered(&ticket.model, now);
@@ -242,6 +243,9 @@ impl Store {
         }
         if let Some((model, after)) = remembered(entry, ticket).zip(after) {
             model.latency.first_token(&self.health.latency, prompt_tokens, after, now);
+            if ticket.trickle {
+                model.latency.trickle_answered();
+            }
         }
     }
 
@@ -300,7 +304,8 @@ impl Store {
     }
 
     /// A probe of `target` has its result. Failures in a row mark it down; a success clears that, and then ends
-    /// the rest of its open breakers, but closes none. What says nothing of its health (a refused key, a 429) neither.
+    /// the rest of its open breakers, but closes none. What says nothing of its health (a refused key, a 429) does
+    /// neither.
     pub fn probed(&mut self, target: usize, result: Result<(), Cause>, _now: Instant) -> Vec<News> {
         let Some(entry) = self.targets.get_mut(target).filter(|entry| !entry.seen.absent) else {
             return Vec::new();

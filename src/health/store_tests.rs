@@ -288,7 +288,17 @@ fn a_slow_target_is_out_tried_by_a_trickle_and_back() {
     assert!(matches!(standing(&store, 0, "m", now + secs(60)), Standing::Out(Why::SlowFirstToken(_))));
     let anyway = store.begin(0, "m", now).expect("rather than nobody");
     assert!(!anyway.trial);
+    store.answered(&anyway, 10, Some(secs(2)), now);
     store.end(anyway, Ended::Neutral, now);
+    assert!(
+        matches!(standing(&store, 0, "m", now + secs(60)), Standing::Out(_)),
+        "the trickle's is still under way"
+    );
+    store.answered(&trial, 10, Some(secs(2)), now);
+    assert!(
+        matches!(standing(&store, 0, "m", now + secs(60)), Standing::Trial(_)),
+        "it has shown its first token"
+    );
     store.end(trial, Ended::Neutral, now);
     let (_, told) = run(&mut store, &mut now, 600, 200);
     assert_eq!(changes(&told), [Change::Readmitted]);

@@ -3,9 +3,9 @@
 //!
 //! A prompt's time to first token grows with its length, so each octave of lengths has an expected time of its own,
 //! and what lies between two is on the line between them: the base and the slope there. Nothing is assumed about
-//! the curve's form. What is learned is a time that nearly all answers are within (the second slowest of 10 to 20), not
-//! the middle: where a prefix cache makes most answers ten times faster than the rest, the rest is usual too; and one
-//! cold load in twenty changes nothing.
+//! the curve's form. What is learned is a time that nearly all answers are within (the second slowest of 10 to 20),
+//! not the middle: where a prefix cache makes most answers ten times faster than the rest, the rest is usual too; and
+//! one cold load in twenty changes nothing.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,10 @@
-//! What becomes of targets: events of the health store, each with its fixed `MESSAGE_ID`.
+//! What becomes of targets and of money: events, each with its fixed `MESSAGE_ID`.
 
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::events::micros;
 use crate::cause::Cause;
@@ -23,6 +25,12 @@ pub const TARGET_READMITTED: &str = "8e76e9cf62494dff99380495f67e1395";
 pub const PROBE_DOWN: &str = "d70666c4cd2c456380e0dc03c2ac754a";
 /// `probe_up`: it does again.
 pub const PROBE_UP: &str = "1eb1dc8b38244ee2ab752d5545cedca4";
+/// `spending_caps`: what targets that cost money may cost a day.
+pub const SPENDING_CAPS: &str = "542fd158859b4c3f8725da0227b6d903";
+/// `spent_unreadable`: what was spent today is not known.
+pub const SPENT_UNREADABLE: &str = "4fa7fdd72d7d4e73b01dfe2944b0a0d1";
+/// `spent_unwritable`: what is spent today cannot be kept over a restart.
+pub const SPENT_UNWRITABLE: &str = "1263e7c781c6434f84d31e2c31ccb214";
 
 /// `box`, or `box for llama3`.
 fn of(target: &str, model: Option<&str>) -> String {
@@ -128,5 +136,40 @@ pub fn probe_up(target: &str) {
         edgeward_event = "probe_up",
         edgeward_target = target,
         "{target} answers its probe again"
+    );
+}
+
+/// What each target that costs money may cost a day. Once, at the start.
+pub fn spending_caps(caps: &[String]) {
+    let caps = caps.join(", ");
+    info!(
+        message_id = SPENDING_CAPS,
+        edgeward_event = "spending_caps",
+        edgeward_detail = caps,
+        "At most this much money a day: {caps}; `budget = {{ money_per_day = … }}` of a target changes it"
+    );
+}
+
+/// The file with what was spent today cannot be read: nothing of it counts.
+pub fn spent_unreadable(path: &Path, why: &str) {
+    error!(
+        message_id = SPENT_UNREADABLE,
+        edgeward_event = "spent_unreadable",
+        edgeward_path = %path.display(),
+        edgeward_detail = why,
+        "{}: {why}; what was spent today before this start is not counted",
+        path.display()
+    );
+}
+
+/// The file with what is spent today cannot be written.
+pub fn spent_unwritable(path: &Path, error: &io::Error) {
+    error!(
+        message_id = SPENT_UNWRITABLE,
+        edgeward_event = "spent_unwritable",
+        edgeward_path = %path.display(),
+        edgeward_detail = %error,
+        "{}: {error}; after a restart what was spent today is not counted",
+        path.display()
     );
 }

@@ -59,7 +59,7 @@ impl Outcome {
     }
 }
 
-/// A limit of `[limits]` that can be hit at run time.
+/// A limit that can be hit at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// A request body is too large.
@@ -92,11 +92,15 @@ pub enum Limit {
     Drain,
     /// JSON is nested too deep.
     JsonDepth,
+    /// No place at a target in time: its queue was full, or its wait over.
+    Queue,
+    /// A client key's budget is used up.
+    KeyBudget,
 }
 
 impl Limit {
     /// Every limit, in the order of the enum.
-    pub const ALL: [Limit; 15] = [
+    pub const ALL: [Limit; 17] = [
         Limit::MaxBody,
         Limit::BodyMemory,
         Limit::GatedStreams,
@@ -112,9 +116,11 @@ impl Limit {
         Limit::WriteTime,
         Limit::Drain,
         Limit::JsonDepth,
+        Limit::Queue,
+        Limit::KeyBudget,
     ];
 
-    /// Its key in `[limits]`; `json_depth` has none.
+    /// Its key in `[limits]`, if it has one there.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -133,6 +139,8 @@ impl Limit {
             Limit::WriteTime => "write_time",
             Limit::Drain => "drain",
             Limit::JsonDepth => "json_depth",
+            Limit::Queue => "queue",
+            Limit::KeyBudget => "key_budget",
         }
     }
 }

@@ -6,15 +6,18 @@ use std::time::{Duration, Instant};
 
 use super::gaps::Gaps;
 use super::gateway::Gateway;
+use super::places::Place;
 use super::{drills, news};
 use crate::cause::{Cause, Failure, Fault};
-use crate::config::Place;
+use crate::dialect::Dialect;
 use crate::dialect::event::Usage;
 use crate::dialect::request::Call;
 use crate::health::store::Ticket;
 use crate::health::{Change, Ended, News};
 use crate::observe::Outcome;
 use crate::observe::events::{self, Record};
+use crate::route::Passed;
+use crate::route::budget::{self, Estimate, Hold, Used};
 use crate::time::now;
 
 /// The account of one request.
@@ -29,6 +32,17 @@ pub struct Account {
     attempt_began: Instant,
     ticket: Option<Ticket>,
     gaps: Gaps,
+    /// Of the client's key.
+    key: Option<budget::Account>,
+    hold: Option<Hold>,
+    place: Option<Place>,
+    /// The request went to the target, which may have worked on it.
+    request_sent: bool,
+    /// Its attempts take no places.
+    placeless: bool,
+    /// The answer has no tokens that anybody counts.
+    uncounted: bool,
+    estimate: Estimate,
     failures: Vec<(usize, Failure)>,
     committed: Option<(usize, Duration)>,
     usage: Usage,
@@ -42,7 +56,17 @@ impl Account {
     /// Opens the account.
     #[must_use]
     pub fn new(gateway: Rc<Gateway>, id: &str, client: Option<String>, call: &Call, began: Instant) -> Self {
+        let key = gateway.accounts.of_key(&gateway.config.keys, client.as_deref());
+        let embeds = matches!(call.dialect, Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed);
+        let output_max = if embeds { Some(0) } else { call.max_tokens };
         Account {
+            key,
+            hold: None,
+            place: None,
+            request_sent: false,
+            placeless: false,
+            uncounted: false,
+            estimate: Estimate { input: call.prompt_tokens, output_max },
             gateway,
             id: id.to_owned(),
             client,
@@ -65,7 +89,34 @@ impl Account {
 
     /// Whether an operator's drill fails the attempt at `target` that is about to begin: this is its failure then.
     pub fn drilled(&mut self, target: usize) -> Option<Failure> {
-        self.drill.asked(&self.gateway, target, &self.model, self.prompt_tokens)
+        let failure = self.drill.asked(&self.gateway, target, &self.model, self.prompt_tokens)?;
+        // One that was waited for is that target's.
+        self.place = None;
+        Some(failure)
+    }
+
+    /// Whether it did so.
+    #[must_use]
+    pub const fn was_drilled(&self) -> bool {
+        self.drill.has_failed()
+    }
+
+    /// The account of the client's key.
+    #[must_use]
+    pub fn key(&self) -> Option<budget::Account> {
+        self.key
+    }
+
+    /// Its attempts are so small that they need no places.
+    #[must_use]
+    pub fn without_places(mut self) -> Self {
+        self.placeless = true;
+        self
+    }
+
+    /// The next attempt has this place, which it waited for.
+    pub fn has_place(&mut self, place: Place) {
+        self.place = Some(place);
     }
 
     /// An attempt at `target` begins.
@@ -73,22 +124,33 @@ impl Account {
     /// # Errors
     /// It does not: the target must be left alone at present. The attempt has failed by that, at nobody's cost.
     pub fn attempt_begins(&mut self, target: usize) -> Result<(), Failure> {
+        let waited_for = self.place.take_if(|_| self.ticket.is_none());
         self.attempt_over(Ended::Neutral);
         let at = now();
         self.attempt_began = at;
-        let begun = self.gateway.store.borrow_mut().begin(target, &self.model, at);
+        let gateway = Rc::clone(&self.gateway);
+        let free = || gateway.process.places.take(*gateway.lanes.get(target)?, at);
+        let place = if self.placeless { None } else { waited_for.or_else(free) };
+        if place.is_none() && !self.placeless {
+            return Err(Failure::with(Cause::Suspended, &Passed::Full.in_words()));
+        }
+        let begun = gateway.store.borrow_mut().begin(target, &self.model, at);
         self.ticket = Some(begun.map_err(|why| Failure::with(Cause::Suspended, &why.in_words()))?);
+        self.place = place;
+        let price = gateway.config.targets.get(target).and_then(|target| target.price);
+        let (accounts, when) = (&gateway.accounts, gateway.when(at));
+        self.hold = gateway.process.spending.begin(accounts, target, price, self.key, self.estimate, when);
         if self.failures.iter().any(|(before, _)| *before == target) {
-            self.gateway.metrics.retry(target);
+            gateway.metrics.retry(target);
         }
         Ok(())
     }
 
-    /// The prompt is sent to `target`: it leaves the box, unless that is on it.
-    pub fn sent_to(&self, target: usize) {
-        let place = self.gateway.config.targets.get(target).map(|target| target.place);
-        if place.is_some_and(|place| place != Place::Local) {
-            self.gateway.metrics.left(target, self.prompt_tokens, self.gateway.day());
+    /// The request goes to the target.
+    pub fn sends(&mut self) {
+        self.request_sent = true;
+        if let Some(ticket) = &self.ticket {
+            self.gateway.sent_to(ticket.target, self.prompt_tokens);
         }
     }
 
@@ -128,6 +190,7 @@ impl Account {
     pub fn passed(&mut self, target: usize, good: bool) {
         let at = now();
         self.committed = Some((target, at - self.began));
+        self.uncounted = true;
         if good {
             self.answered(None, at);
         } else {
@@ -238,6 +301,25 @@ impl Account {
         });
     }
 
+    /// What the attempt that is about to end has used, by what its answer said, else by the prompt.
+    fn used(&self, ended: Ended) -> Used {
+        let prompt = Used::Tokens { input: self.usage.prompt.unwrap_or(self.estimate.input), output: 0 };
+        if self.uncounted || !self.request_sent {
+            return Used::Nothing;
+        }
+        match (self.committed, ended) {
+            (Some(_), _) => match (self.usage.completion, self.estimate.output_max) {
+                (Some(output), _) => {
+                    Used::Tokens { input: self.usage.prompt.unwrap_or(self.estimate.input), output }
+                }
+                (None, Some(0)) => prompt,
+                (None, _) => Used::Unknown,
+            },
+            (None, Ended::Failed(cause, _)) if !worked(cause) => Used::Nothing,
+            (None, Ended::Well | Ended::Neutral | Ended::Failed(..)) => prompt,
+        }
+    }
+
     fn answered(&self, after: Option<Duration>, at: Instant) {
         if let Some(ticket) = &self.ticket {
             self.gateway.store.borrow_mut().answered(ticket, self.prompt_tokens, after, at);
@@ -245,13 +327,39 @@ impl Account {
     }
 
     fn attempt_over(&mut self, ended: Ended) -> Vec<News> {
+        let used = self.used(ended);
+        self.request_sent = false;
         let Some(ticket) = self.ticket.take() else { return Vec::new() };
+        if let Some(hold) = self.hold.take() {
+            self.gateway.process.spending.end(hold, used, self.gateway.when(now()));
+        }
+        // Whoever waits for it is let in.
+        self.place = None;
         let (at, mut store) = (now(), self.gateway.store.borrow_mut());
         if let Some(gaps) = self.gaps.seen() {
             store.gaps(&ticket, gaps, at);
         }
         store.end(ticket, ended, at)
     }
+}
+
+/// Whether a target that failed so has worked on the prompt.
+const fn worked(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::TimeoutFirstToken
+            | Cause::TimeoutLoad
+            | Cause::TimeoutTotal
+            | Cause::Reset
+            | Cause::Closed
+            | Cause::Crashed
+            | Cause::Oom
+            | Cause::ErrorInStream
+            | Cause::Protocol
+            | Cause::Empty
+            | Cause::Truncated
+            | Cause::Overflow
+    )
 }
 
 /// What a failure says about its target: nothing, unless it is the target's fault.

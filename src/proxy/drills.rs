@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use http::{HeaderMap, Method, Response};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::auth::Client;
 use super::gateway::Gateway;
 use super::outlet::ClientBody;
-use super::server::json;
+use super::server::{json, json_type};
 use super::{operator, standing};
 use crate::cause::{Cause, Failure};
 use crate::config::{Permille, Place};
@@ -70,6 +70,12 @@ impl Part {
         self.drilled.is_some().then(|| Failure::new(Cause::Drill))
     }
 
+    /// Whether an attempt of this request failed on purpose.
+    #[must_use]
+    pub const fn has_failed(&self) -> bool {
+        self.drilled.is_some()
+    }
+
     /// The request is over, by `cause` if it did not go well; `committed`: who answered, and when its first token came.
     pub fn over(
         &mut self,
@@ -112,13 +118,14 @@ fn tell(over: &Report) {
 pub async fn answer(
     gateway: &Gateway,
     client: &Client,
-    method: &Method,
-    headers: &HeaderMap,
-    body: Incoming,
+    request: Request<Incoming>,
 ) -> Result<Response<ClientBody>, Problem> {
-    operator::may_change(client, headers)?;
-    let report = match *method {
-        Method::POST => begin(gateway, &wanted(gateway, body).await?)?,
+    operator::may_change(client, request.headers())?;
+    let report = match *request.method() {
+        Method::POST => {
+            json_type(request.headers())?;
+            begin(gateway, &wanted(gateway, request.into_body()).await?)?
+        }
         Method::DELETE => {
             let (report, over) = gateway.process.drills.borrow_mut().stop(now()).ok_or_else(none)?;
             if over {

@@ -207,6 +207,14 @@ impl Exchange {
         Exchange { turns: Turns::new(policy.clone(), seed, self.candidates.len()), ..self }
     }
 
+    /// Other candidates, for a machine that has not begun.
+    pub fn replan(&mut self, candidates: Vec<Candidate>) {
+        if self.state == State::Planned {
+            self.turns = self.turns.renewed(candidates.len());
+            self.candidates = candidates;
+        }
+    }
+
     /// The failed attempts so far, in order.
     #[must_use]
     pub fn tried(&self) -> &[Tried] {

@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn a_clients_slowness_is_not_its_targets() {
-        let (mut gaps, start) = (Gaps::default(), Instant::now());
+        let (mut gaps, start) = (Gaps::default(), crate::time::now());
         let at = |millis| start + Duration::from_millis(millis);
         gaps.token(false, at(0));
         assert_eq!(gaps.seen(), None, "one token has no gap");

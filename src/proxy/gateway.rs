@@ -1,6 +1,7 @@
 //! What all requests share: configuration, health, pools, budgets, counters; and how a reload renews it.
 
 use std::cell::{Cell, RefCell};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,17 +12,21 @@ use tokio_rustls::TlsAcceptor;
 
 use super::body::Budget;
 use super::cancel::Live;
+use super::places::Places;
+use super::spending::{Accounts, Spending};
 use super::upstream::{ProxyRules, SetupError, Upstreams};
 use super::{drills, news};
 use crate::cause::{Cause, Failure};
-use crate::config::{Config, Target};
+use crate::config::{Config, Place, Target};
 use crate::gate::pool::{Buffer, Pool};
 use crate::health::store::Store;
 use crate::observe::events;
 use crate::observe::metrics::{Gauges, Metrics};
 use crate::route;
+use crate::route::budget::When;
 use crate::route::drill::Drills;
 use crate::route::hedge::HedgeShare;
+use crate::route::queue::Lane;
 use crate::route::retry::RetryBudget;
 use crate::time::Steps;
 
@@ -45,6 +50,10 @@ pub struct Process {
     pub hedges: RefCell<HedgeShare>,
     /// Attempts that fail on purpose.
     pub drills: RefCell<Drills>,
+    /// Places at targets.
+    pub places: Rc<Places>,
+    /// What attempts cost.
+    pub spending: Spending,
 }
 
 /// One per configuration, on the process's one thread. A request keeps the one that it began with.
@@ -59,6 +68,10 @@ pub struct Gateway {
     pub routing: RefCell<route::State>,
     /// Connections to targets.
     pub upstreams: Upstreams,
+    /// Where places at each target are taken.
+    pub lanes: Vec<Lane>,
+    /// Where each target's and key's budgets are counted.
+    pub accounts: Accounts,
     /// Counters.
     pub metrics: Rc<Metrics>,
     /// Memory for request bodies.
@@ -88,13 +101,18 @@ impl GateRoom {
 }
 
 impl Gateway {
-    /// A gateway for `config`.
+    /// A gateway for `config`. `state`: the folder for what must outlive the process, if there is one.
     ///
     /// # Errors
     /// A target that cannot be set up: its CA file, its host, its proxy.
-    pub fn new(config: Config, proxies: &ProxyRules) -> Result<Self, SetupError> {
+    pub fn new(config: Config, proxies: &ProxyRules, state: Option<&Path>) -> Result<Self, SetupError> {
         let upstreams = Upstreams::new(&config.targets, proxies)?;
         let limits = &config.limits;
+        let (places, spending) = (Rc::new(Places::default()), Spending::default());
+        if let Some(folder) = state {
+            spending.open(folder, utc());
+        }
+        let (lanes, accounts) = (places.configure(&config), spending.configure(&config));
         Ok(Gateway {
             process: Rc::new(Process {
                 live: Rc::new(Live::default()),
@@ -106,7 +124,11 @@ impl Gateway {
                 retries: RefCell::default(),
                 hedges: RefCell::default(),
                 drills: RefCell::default(),
+                places,
+                spending,
             }),
+            lanes,
+            accounts,
             store: RefCell::new(Store::new(
                 &config.health,
                 seed(),
@@ -149,8 +171,12 @@ impl Gateway {
         } else {
             Rc::new(Metrics::new(names(&config)))
         };
+        let lanes = self.process.places.configure(&config);
+        let accounts = self.process.spending.configure(&config);
         let renewed = Gateway {
             process: Rc::clone(&self.process),
+            lanes,
+            accounts,
             store: RefCell::new(store),
             routing: RefCell::new(self.routing.borrow().renewed(&config)),
             upstreams,
@@ -194,6 +220,12 @@ impl Gateway {
             }
             hex
         })
+    }
+
+    /// Both clocks, for budgets.
+    #[must_use]
+    pub fn when(&self, now: Instant) -> When {
+        When { now, utc: utc() }
     }
 
     /// Whether the retry budget has one left; it is drawn.
@@ -259,6 +291,14 @@ impl Gateway {
         }
     }
 
+    /// A prompt of so many tokens is sent to `target`: it leaves the box, unless that is on it.
+    pub fn sent_to(&self, target: usize, prompt_tokens: u64) {
+        let place = self.config.targets.get(target).map(|target| target.place);
+        if place.is_some_and(|place| place != Place::Local) {
+            self.metrics.left(target, prompt_tokens, self.day());
+        }
+    }
+
     /// The day (UTC), in days since 1970, by this box's clock.
     #[must_use]
     pub fn day(&self) -> u64 {
@@ -277,6 +317,13 @@ impl Gateway {
     pub fn name(&self, target: usize) -> &str {
         self.config.targets.get(target).map_or("?", |target| target.name.as_str())
     }
+}
+
+/// Seconds since 1970, if the wall clock can be right.
+fn utc() -> Option<u64> {
+    let wall = crate::time::wall();
+    let since = wall.duration_since(std::time::UNIX_EPOCH).ok()?;
+    (!crate::time::is_wrong(wall)).then_some(since.as_secs())
 }
 
 /// Different for each process, so that a fleet's retries and probes do not fall together.

@@ -28,7 +28,8 @@ pub async fn pass(job: Job) {
     let at = now();
     let plan = job.plan(at);
     let mut account =
-        Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began);
+        Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began)
+            .without_places();
     let mut clock = Clock::new(Rc::clone(&job.cancel), at);
     let stop = match clock.race(None, answer(&job, &plan, &mut account)).await {
         First::Stop(cause) => cause,
@@ -52,7 +53,8 @@ pub async fn pass(job: Job) {
 
 async fn answer(job: &Job, plan: &Plan, account: &mut Account) {
     let mut missing = None;
-    for candidate in &plan.candidates {
+    // Who is busy has time for these.
+    for candidate in plan.candidates.iter().chain(&plan.full) {
         let tried = match account.attempt_begins(candidate.target) {
             Ok(()) => attempt(job, candidate).await,
             Err(failure) => Err(failure),
@@ -74,7 +76,7 @@ async fn answer(job: &Job, plan: &Plan, account: &mut Account) {
     if let Some((target, reply)) = missing {
         return relay(job, target, reply, account).await;
     }
-    let (problem, outcome) = if plan.candidates.is_empty() {
+    let (problem, outcome) = if account.failures().is_empty() {
         (refusal::no_candidate(&job.gateway, plan, &job.call), Outcome::Unavailable)
     } else {
         let problem = refusal::all_failed(&job.gateway, plan, account.failures(), Cause::Refused);

@@ -1,7 +1,7 @@
 //! Probes: cheap requests of our own, which ask whether a target answers at all. Never a user's request.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::Instant;
 
 use http::{HeaderMap, Method, Request, StatusCode};
 use tokio::task::JoinSet;
@@ -10,47 +10,49 @@ use super::gateway::Gateway;
 use super::upstream::{Link, Reply, RequestBody, SendError};
 use super::{head, news};
 use crate::cause::{Cause, Failure, Fault};
-use crate::config::{Kind, Place, Target};
+use crate::config::{Kind, Target};
+use crate::health::probe::Schedule;
 use crate::limits;
 use crate::route;
 use crate::time::now;
 
 /// Probes each target in its time, until edgeward stops. Dropping it ends those under way.
 pub async fn keep_probing(gateway: Rc<Gateway>) {
+    let targets = gateway.config.targets.iter();
+    let mut schedule = Schedule::new(&gateway.config.health.probe, targets, gateway.random(), now());
     let mut probing = JoinSet::new();
-    for (index, target) in gateway.config.targets.iter().enumerate() {
-        if let Some(every) = every(&gateway, target) {
-            probing.spawn_local(keep_one(Rc::clone(&gateway), index, every));
+    while let Some(next) = schedule.next().or_else(|| (!probing.is_empty()).then(never)) {
+        let done = tokio::select! {
+            Some(done) = probing.join_next() => done.ok(),
+            () = tokio::time::sleep_until(next.into()) => None,
+        };
+        if let Some(target) = done {
+            schedule.done(target, now());
         }
-    }
-    while probing.join_next().await.is_some() {}
-}
-
-async fn keep_one(gateway: Rc<Gateway>, target: usize, every: Duration) {
-    loop {
-        // A tenth of jitter, so that a fleet's probes do not fall together.
-        let thousandths = u32::try_from(gateway.random() % 100).unwrap_or(0);
-        tokio::time::sleep(every * (950 + thousandths) / 1000).await;
         if gateway.process.draining.get() {
             return;
         }
-        probe(&gateway, target).await;
+        while let Some(target) = schedule.due(now()) {
+            let gateway = Rc::clone(&gateway);
+            probing.spawn_local(async move {
+                probe(&gateway, target).await;
+                target
+            });
+        }
     }
 }
 
-/// Between two probes of `target`; `None`: it is not probed.
-fn every(gateway: &Gateway, target: &Target) -> Option<Duration> {
-    let policy = &gateway.config.health.probe;
-    let usual = if target.place == Place::Cloud { policy.every_cloud } else { policy.every };
-    let probed = policy.enabled && !target.probe.off && target.never_a_candidate().is_none();
-    probed.then(|| target.probe.every.unwrap_or(usual))
+/// All probes are under way: their ends come first.
+fn never() -> Instant {
+    now() + limits::PROBE_EVERY_CLOUD
 }
 
 /// One probe, told to the store and counted.
 pub async fn probe(gateway: &Rc<Gateway>, target: usize) {
     let Some(config) = gateway.config.targets.get(target) else { return };
-    if gateway.store.borrow().get(target).is_some_and(|health| health.absent) {
-        // Discovery looks for it.
+    let absent = gateway.store.borrow().get(target).is_some_and(|health| health.absent);
+    if absent || config.never_a_candidate().is_some() {
+        // Discovery looks for it; or nobody will ever ask it.
         return;
     }
     let asking = tokio::time::timeout(gateway.config.health.probe.timeout, ask(gateway, target, config));

@@ -10,6 +10,7 @@ use crate::cause::{Cause, Failure};
 use crate::dialect::reply::Problem;
 use crate::dialect::request::Call;
 use crate::limits;
+use crate::route::budget::Exhausted;
 use crate::route::{Passed, Plan};
 use crate::time::now;
 
@@ -28,7 +29,8 @@ pub fn all_failed(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)],
             Cause::TimeoutConnect | Cause::TimeoutFirstToken | Cause::TimeoutLoad | Cause::TimeoutTotal
         )
     };
-    let busy = |cause| matches!(cause, Cause::Loading | Cause::Overloaded | Cause::RateLimited);
+    let busy =
+        |cause| matches!(cause, Cause::Loading | Cause::Overloaded | Cause::RateLimited | Cause::Suspended);
     let short = |cause| matches!(cause, Cause::Exhausted | Cause::NoBuffer);
     let (status, code) = if cause == Cause::TimeoutTotal || causes().all(timeout) {
         (504, "deadline")
@@ -94,6 +96,30 @@ pub fn retry_after(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)]
     met.map(|until| until.saturating_duration_since(at)).chain(plan.retry_after()).min()
 }
 
+/// The client's key has used up a budget.
+#[must_use]
+pub fn over_budget(client: Option<&str>, exhausted: &Exhausted) -> Problem {
+    let message = format!("key `{}` {}", client.unwrap_or("?"), exhausted.in_words());
+    Problem::new(429, "budget_exhausted", message)
+}
+
+/// Nobody else can serve it, and it got no place there in time.
+#[must_use]
+pub fn no_place(gateway: &Gateway, target: usize) -> Problem {
+    let (name, queue) = (gateway.name(target), &gateway.config.queue);
+    Problem::new(
+        503,
+        "queue_full",
+        format!(
+            "{name} {}, and no place was free within {} s for one of {} that may wait; try again shortly, or raise \
+             max_concurrent or [queue]",
+            Passed::Full.in_words(),
+            queue.time.as_secs_f32(),
+            queue.length
+        ),
+    )
+}
+
 /// A committed stream broke.
 #[must_use]
 pub fn broken(target: &str, failure: &Failure) -> Problem {
@@ -132,8 +158,10 @@ pub fn headers(problem: &Problem, cool_down: Option<Duration>, headers: &mut Hea
         // RFC 9110 15.5.2: a 401 names its challenge.
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"edgeward\""));
     }
-    if problem.status == 503 {
-        let seconds = cool_down.map_or(limits::RETRY_AFTER_SECS, |left| left.as_secs().max(1));
+    if matches!(problem.status, 429 | 503) {
+        let seconds = cool_down.map_or(limits::RETRY_AFTER_SECS, |left| {
+            (left.as_secs() + u64::from(left.subsec_nanos() > 0)).max(1)
+        });
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
 }

@@ -199,13 +199,7 @@ async fn find(
         Endpoint::Status => operator::only(&client, || operator::status(gateway)),
         Endpoint::Metrics => operator::only(&client, || operator::metrics(gateway)),
         Endpoint::Events => operator::only(&client, operator::events),
-        Endpoint::Drill => {
-            let (parts, body) = request.into_parts();
-            if parts.method == Method::POST {
-                json_type(&parts.headers)?;
-            }
-            drills::answer(gateway, &client, &parts.method, &parts.headers, body).await
-        }
+        Endpoint::Drill => drills::answer(gateway, &client, request).await,
         Endpoint::Cancel(id) => operator::cancel(gateway, &client, request.headers(), id),
         Endpoint::Models => Ok(models::list(gateway).await),
         Endpoint::Model(id) => models::one(gateway, id).await,
@@ -400,7 +394,7 @@ fn strict(connection: &Connection, request: &Request<Incoming>) -> Result<(), Pr
 }
 
 /// A web page can send other types across origins without asking; JSON it cannot.
-fn json_type(headers: &HeaderMap) -> Result<(), Problem> {
+pub(super) fn json_type(headers: &HeaderMap) -> Result<(), Problem> {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let essence = value.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
     if essence == "application/json" || essence.ends_with("+json") {

@@ -129,7 +129,7 @@ pub(super) fn of(gateway: &Gateway, target: usize, at: Instant) -> TargetStatus 
         share_permille: least_share(&views),
         max_concurrent: config.max_concurrent,
         waiting: waiting(gateway, target),
-        money: money(gateway, target),
+        money: money(gateway, target, at),
         sent_today: off_the_box.then(|| {
             let sent = gateway.metrics.egress_on(target, gateway.day());
             SentStatus { requests: sent.requests, prompt_tokens: sent.prompt_tokens }
@@ -159,7 +159,7 @@ pub(super) fn gauges(gateway: &Gateway, at: Instant) -> Vec<TargetGauges<'_>> {
             waiting: waiting(gateway, target),
             ..TargetGauges::default()
         };
-        if let Some(money) = money(gateway, target) {
+        if let Some(money) = money(gateway, target, at) {
             (gauges.spent, gauges.cap) = (Some(money.spent_micros), money.cap_micros);
         }
         for view in &views {
@@ -216,6 +216,13 @@ fn judged(gateway: &Gateway, target: usize, views: &[View], at: Instant) -> (boo
         let more = if others == 0 { String::new() } else { format!(" and {others} more") };
         return (true, format!("misconfigured for model `{model}`{more}, tried last for it; {seen}"));
     }
+    let bars = |config: &Target| {
+        let (spending, when) = (&gateway.process.spending, gateway.when(at));
+        spending.bars(&gateway.accounts, target, config, None, when)
+    };
+    if let Some(passed) = gateway.config.targets.get(target).and_then(bars) {
+        return (false, format!("{}; {seen}", passed.in_words()));
+    }
     // A model that nobody has asked for: what holds for all of them.
     match store.summary(target, "", 0, at).standing {
         Standing::Out(why) | Standing::Last(why) if why.yields() => {
@@ -270,12 +277,20 @@ fn model(view: &View) -> ModelStatus {
     }
 }
 
-fn waiting(_gateway: &Gateway, _target: usize) -> usize {
-    0
+fn waiting(gateway: &Gateway, target: usize) -> usize {
+    gateway.lanes.get(target).map_or(0, |lane| gateway.process.places.waiting(*lane))
 }
 
-fn money(_gateway: &Gateway, _target: usize) -> Option<MoneyStatus> {
-    None
+fn money(gateway: &Gateway, target: usize, at: Instant) -> Option<MoneyStatus> {
+    let config = gateway.config.targets.get(target)?;
+    let price = config.price?;
+    let usage = gateway.process.spending.usage(&gateway.accounts, target, gateway.when(at))?;
+    Some(MoneyStatus {
+        spent_micros: usage.spent,
+        held_micros: usage.held,
+        cap_micros: config.budget.money_per_day,
+        price_assumed: price.assumed,
+    })
 }
 
 fn last_seen(commit: Option<Instant>, failure: Option<(Instant, Cause)>, at: Instant) -> String {

@@ -50,6 +50,12 @@ impl Turns {
         Turns { policy, seed, fresh: 0, past: vec![Past::default(); candidates], denied: false }
     }
 
+    /// The same for another number of candidates, of whom nobody was asked yet.
+    #[must_use]
+    pub fn renewed(&self, candidates: usize) -> Self {
+        Turns::new(self.policy.clone(), self.seed, candidates)
+    }
+
     /// Whether some candidate was not asked yet.
     #[must_use]
     pub fn has_fresh(&self) -> bool {

@@ -228,6 +228,15 @@ impl Plan {
         self.passed.iter().filter_map(|(_, why)| why.left()).min()
     }
 
+    /// Takes those out who have no room by now: they can be waited for.
+    pub fn without_room(&mut self, free: impl Fn(usize) -> bool) {
+        let (free, full): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.candidates).into_iter().partition(|candidate| free(candidate.target));
+        self.candidates = free;
+        self.passed.extend(full.iter().map(|candidate| (candidate.target, Passed::Full)));
+        self.full.splice(..0, full);
+    }
+
     /// For whose room this request waits: nobody who is fit has any.
     #[must_use]
     pub fn waits_for(&self) -> Option<&Candidate> {

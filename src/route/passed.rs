@@ -71,6 +71,12 @@ impl Passed {
         matches!(self, Passed::Health(_) | Passed::Budget(..) | Passed::Full | Passed::Drill)
     }
 
+    /// Whether a budget is used up.
+    #[must_use]
+    pub const fn is_budget(self) -> bool {
+        matches!(self, Passed::Budget(..))
+    }
+
     /// In words, for the client's error and for `status`.
     #[must_use]
     pub fn in_words(self) -> String {

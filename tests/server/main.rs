@@ -11,14 +11,18 @@ use std::time::Duration;
 
 mod answers;
 mod beats;
+mod budgets;
 mod cancel;
 mod endpoints;
+mod health;
 mod keys;
 mod limits;
 mod operating;
+mod places;
 mod probes;
 mod program;
 mod retries;
+mod routing;
 #[path = "../support/said.rs"]
 mod said;
 mod strict;

@@ -80,6 +80,32 @@ fn a_drill_shows_what_clients_would_see() {
 }
 
 #[test]
+fn a_drill_leaves_nothing_behind() {
+    run(LIMIT, async {
+        let (one, two) =
+            (SimServer::start(healthy("a")).await.unwrap(), SimServer::start(healthy("b")).await.unwrap());
+        let config = format!(
+            "[breaker]\nconsecutive = 1\n{}{}",
+            target("box", "openai", &one, "max_concurrent = 1"),
+            target("cloud", "openai", &two, "")
+        );
+        let program = Program::start(&config).await;
+        assert_eq!(drill(&program, "POST", r#"{"requests":3}"#).await.0, 200);
+        // One conversation, told by its header: it goes home as soon as the drill is over.
+        let session = [("x-edgeward-session", "s")];
+        for by in ["cloud", "cloud", "cloud", "box", "box"] {
+            let answer = ask(program.addr, "POST", CHAT, &session, &chat(true)).await;
+            assert_eq!((answer.status, answer.header("x-edgeward-target")), (200, Some(by)));
+        }
+        let status = program.status().await;
+        let on_the_box = &status["targets"][0];
+        assert_eq!((&on_the_box["failed"], &on_the_box["in_flight"]), (&0.into(), &0.into()), "{status}");
+        assert_eq!(on_the_box["models"][0]["breaker"], "closed", "{status}");
+        assert_eq!(status["drill"], Value::Null);
+    });
+}
+
+#[test]
 fn a_drill_is_bounded_and_one_at_a_time() {
     run(LIMIT, async {
         let (one, two) =

@@ -75,7 +75,7 @@ async fn waits(spare: bool) {
     let clock = WallClock::new(&folder);
     clock.set(LONG_AGO);
     let config = format!(
-        "{}{}\n[router]\ngroups = [\"clouds\", \"g\"]\n",
+        "{}{}\n[router]\ngroups = [\"clouds\", \"box\"]\n",
         cloud(&far, &folder, spare).await,
         target("box", "openai", &near, "")
     );

@@ -51,7 +51,7 @@ impl Driver {
             Err(failure) => return self.failed(failure),
         };
         let Some(link) = self.attempt.link.take() else { return self.failed(Failure::new(Cause::Internal)) };
-        self.account.sent_to(self.target());
+        self.account.sends();
         match self.pace.run(link.send(request)).await {
             Err(action) => action,
             Ok(Ok(reply)) => self.head(reply).await,

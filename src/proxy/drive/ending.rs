@@ -1,5 +1,7 @@
 //! How a request ends: whole, broken and said so, refused, or passed on as a target gave it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
@@ -119,8 +121,13 @@ impl Driver {
     }
 
     pub(super) fn own_problem(&mut self, problem: &reply::Problem) {
-        let mut headers = HeaderMap::new();
         let pause = refusal::retry_after(&self.job.gateway, &self.plan, self.account.failures());
+        self.own_problem_after(problem, pause);
+    }
+
+    /// With the time after which it may be tried again.
+    pub(super) fn own_problem_after(&mut self, problem: &reply::Problem, pause: Option<Duration>) {
+        let mut headers = HeaderMap::new();
         refusal::headers(problem, pause, &mut headers);
         self.own_headers(&mut headers, None);
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::BAD_GATEWAY);

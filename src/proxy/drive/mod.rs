@@ -4,6 +4,7 @@
 //! future. Dropping it, which hyper does when the client goes away, closes the upstream connection and is
 //! accounted as `client_gone`.
 
+mod admission;
 mod attempt;
 mod ending;
 mod gating;
@@ -77,15 +78,29 @@ impl Job {
     /// Who is asked, by what is known now.
     pub(super) fn plan(&self, at: Instant) -> Plan {
         let gateway = &self.gateway;
+        let key = gateway.accounts.of_key(&gateway.config.keys, self.client.as_deref());
+        let when = gateway.when(at);
+        let barred = |target: usize| {
+            let config = gateway.config.targets.get(target)?;
+            gateway.process.spending.bars(&gateway.accounts, target, config, key, when)
+        };
         let by_the_clock = gateway.config.routes.iter().any(|route| route.hours.is_some());
         let ask = Ask {
             client: self.client.as_deref(),
             headers: &self.routing,
             egress: self.egress,
             minute: if by_the_clock { crate::time::local_minute() } else { 0 },
+            barred: &barred,
             ..Ask::bare(&self.call)
         };
-        route::plan(&gateway.config, &gateway.store.borrow(), &mut gateway.routing.borrow_mut(), &ask, at)
+        let store = gateway.store.borrow();
+        let mut plan = route::plan(&gateway.config, &store, &mut gateway.routing.borrow_mut(), &ask, at);
+        // A place that was given to one who waits is taken, though nothing is under way there yet.
+        let free = |target: usize| {
+            gateway.lanes.get(target).is_none_or(|lane| gateway.process.places.is_free(*lane))
+        };
+        plan.without_room(free);
+        plan
     }
 }
 
@@ -94,7 +109,8 @@ pub async fn drive(job: Job) {
     let at = now();
     job.gateway.process.retries.borrow_mut().request(at);
     let plan = job.plan(at);
-    let total = plan.candidates.first().map_or(limits::TOTAL, |first| first.deadlines.total);
+    let first = plan.waits_for().or(plan.candidates.first());
+    let total = first.map_or(limits::TOTAL, |first| first.deadlines.total);
     let total = (at + total).min(job.began + job.gateway.config.limits.request_time);
     let heartbeat = if job.call.stream { plan.heartbeat } else { None };
     let exchange = Exchange::new(plan.candidates.clone(), job.call.prompt_tokens, heartbeat, total, at)
@@ -179,6 +195,9 @@ struct Kept {
 }
 impl Driver {
     async fn run(&mut self) {
+        if !self.admitted().await {
+            return;
+        }
         if self.plan.candidates.is_empty() {
             return self.no_candidate();
         }

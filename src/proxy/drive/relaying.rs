@@ -6,6 +6,7 @@ use super::{Driver, Stage};
 use crate::cause::{Cause, Failure};
 use crate::config::ModelName;
 use crate::dialect;
+use crate::dialect::event::Usage;
 use crate::dialect::request::quote;
 use crate::limits;
 use crate::proxy::body::HeldBody;
@@ -22,7 +23,14 @@ impl Driver {
             return self.failed(Failure::new(Cause::Internal));
         };
         let (status, mut headers) = (reply.status, head::to_client(&reply.headers));
-        self.account.committed(self.target(), now());
+        let at = now();
+        self.account.committed(self.target(), at);
+        let failed_over = self.account.failures().iter().any(|(failed, _)| *failed != self.target());
+        // A conversation does not stay where a drill has sent it.
+        if !self.account.was_drilled() {
+            let routing = &self.job.gateway.routing;
+            routing.borrow_mut().committed(&self.plan, self.target(), failed_over, at);
+        }
         self.account.status(status.as_u16());
         self.job.body = HeldBody { bytes: Bytes::new(), reserved: None };
         self.own_headers(&mut headers, Some(self.target()));
@@ -40,7 +48,8 @@ impl Driver {
                 self.forward(relay, out).await
             }
             Stage::Whole(body) => {
-                let body = self.renamed(body);
+                let (body, usage) = self.renamed(body);
+                self.account.usage(usage);
                 self.account.sent(body.len());
                 self.pace.head(Head { status, headers, whole: Some(body) });
                 self.pace.exchange.on(Event::Ended { whole: true }, now())
@@ -155,13 +164,15 @@ impl Driver {
         asked.then(|| Bytes::from(quote(&call.model)))
     }
 
-    pub(super) fn renamed(&self, body: Vec<u8>) -> Bytes {
+    /// A whole answer as the client gets it, and the tokens that it reports.
+    pub(super) fn renamed(&self, body: Vec<u8>) -> (Bytes, Option<Usage>) {
         let facts = dialect::inspect_answer(self.job.call.dialect, &body);
-        match (self.shown_model(), facts.model) {
+        let body = match (self.shown_model(), facts.model) {
             (Some(name), Some(range)) if body.get(range.clone()) != Some(&name) => {
                 Bytes::from([&body[..range.start], &name, &body[range.end..]].concat())
             }
             _ => Bytes::from(body),
-        }
+        };
+        (body, facts.usage)
     }
 }

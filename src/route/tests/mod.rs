@@ -64,6 +64,10 @@ fn target(name: &str, rest: &str) -> String {
     )
 }
 
+mod choice;
+mod scenes;
+mod simulation;
+
 const THREE_GROUPS: &str = "[router]\ngroups = [\"first\", \"second\"]\nregion = \"edge\"\n";
 
 fn five() -> Config {

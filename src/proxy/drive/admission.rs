@@ -1,0 +1,81 @@
+//! Before the first attempt: whether the client's budget has something left, and a place where all are taken.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::rc::Rc;
+
+use super::Driver;
+use crate::limits::CANDIDATES_MAX;
+use crate::observe::{Limit, Outcome};
+use crate::proxy::exchange::Action;
+use crate::proxy::{refusal, spending};
+use crate::route::budget::Exhausted;
+use crate::time::now;
+
+impl Driver {
+    /// Whether the request is taken on; else it was answered.
+    pub(super) async fn admitted(&mut self) -> bool {
+        if let Some(exhausted) = self.key_exhausted() {
+            self.over_budget(&exhausted);
+            return false;
+        }
+        if let Some(key) = self.account.key() {
+            let gateway = &self.job.gateway;
+            gateway.process.spending.request(key, gateway.when(now()));
+        }
+        self.plan.waits_for().is_none() || self.waited().await
+    }
+
+    /// The key's requests and tokens; its money only where nobody is left who costs none.
+    fn key_exhausted(&self) -> Option<Exhausted> {
+        let gateway = &self.job.gateway;
+        let (key, when) = (self.account.key()?, gateway.when(now()));
+        let nobody = self.plan.candidates.is_empty() && self.plan.full.is_empty();
+        let by_budget = nobody && self.plan.passed.iter().any(|(_, why)| why.is_budget());
+        gateway.process.spending.key_allows(key, by_budget, when).err()
+    }
+
+    /// Waits for a place at the first of those who could serve it if they had room.
+    async fn waited(&mut self) -> bool {
+        let Some(first) = self.plan.waits_for().cloned() else { return true };
+        let gateway = Rc::clone(&self.job.gateway);
+        let Some(lane) = gateway.lanes.get(first.target).copied() else { return true };
+        let mut hash = DefaultHasher::new();
+        self.job.client.hash(&mut hash);
+        let (client, priority, queue) = (hash.finish(), self.job.priority, &gateway.config.queue);
+        let place = gateway.process.places.wait(lane, client, priority, queue, now());
+        match self.pace.run(place).await {
+            Ok(Some(place)) => {
+                self.account.has_place(place);
+                self.plan.candidates.insert(0, first);
+                self.plan.candidates.truncate(CANDIDATES_MAX);
+                self.pace.exchange.replan(self.plan.candidates.clone());
+                true
+            }
+            Ok(None) => {
+                self.limit_hit(Limit::Queue);
+                // Who answers only badly does so now.
+                if !self.plan.candidates.is_empty() {
+                    return true;
+                }
+                self.account.status(503);
+                self.account.end(Outcome::Unavailable, None);
+                self.own_problem(&refusal::no_place(&gateway, first.target));
+                false
+            }
+            Err(Action::Refuse(cause)) => {
+                self.refuse(cause).await;
+                false
+            }
+            // Nobody is left to answer to.
+            Err(_) => false,
+        }
+    }
+
+    fn over_budget(&mut self, exhausted: &Exhausted) {
+        self.limit_hit(Limit::KeyBudget);
+        let problem = refusal::over_budget(self.job.client.as_deref(), exhausted);
+        self.account.status(problem.status);
+        self.account.end(Outcome::Refused, None);
+        self.own_problem_after(&problem, Some(spending::again(exhausted)));
+    }
+}
