@@ -36,23 +36,18 @@ pub fn drill(
             return Ok(EXIT_CONFIG);
         }
     };
-    let wanted = serde_json::to_string(wanted).unwrap_or_default();
-    let begun = match told(&config, "POST", &wanted) {
-        Ok(report) => report,
-        Err(why) => return failed(&why, err),
+    let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&format!("cannot wait for a signal: {error}"), err),
     };
-    writeln!(
-        err,
-        "edgeward: {} to `{}` will be failed on purpose; waiting (Ctrl-C ends it)",
-        begun.amount, begun.target
-    )?;
-    let report = match wait(&config, &begun) {
-        Ok(report) => report,
-        Err(why) => return failed(&why, err),
-    };
-    writeln!(out, "{}", report.in_words())?;
-    let good = report.drilled > 0 && !report.was_noticed();
-    Ok(if good { EXIT_GOOD } else { EXIT_FAILED })
+    match runtime.block_on(begin_and_wait(&config, wanted, err)) {
+        Ok(report) => {
+            writeln!(out, "{}", report.in_words())?;
+            let good = report.drilled > 0 && !report.was_noticed();
+            Ok(if good { EXIT_GOOD } else { EXIT_FAILED })
+        }
+        Err(why) => failed(&why, err),
+    }
 }
 
 fn failed(why: &str, err: &mut dyn Write) -> io::Result<u8> {
@@ -60,23 +55,25 @@ fn failed(why: &str, err: &mut dyn Write) -> io::Result<u8> {
 }
 
 /// Asks until it is over, or a signal comes: then it is ended, and what is known told.
-fn wait(config: &Config, begun: &Report) -> Result<Report, String> {
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| format!("cannot wait: {e}; the drill ends by itself"))?;
-    runtime.block_on(async {
-        let mut signals = Signals::new().map_err(|e| format!("cannot wait for a signal: {e}"))?;
-        loop {
-            if signals.within(limits::DRILL_LOOK).await {
-                return same(begun, told(config, "DELETE", "")?);
-            }
-            let report = same(begun, told(config, "GET", "")?)?;
-            if report.stage == Stage::Over {
-                return Ok(report);
-            }
+async fn begin_and_wait(config: &Config, wanted: &Wanted, err: &mut dyn Write) -> Result<Report, String> {
+    // Before it begins, so that no signal leaves it running.
+    let mut signals = Signals::new().map_err(|e| format!("cannot wait for a signal: {e}"))?;
+    let begun = told(config, "POST", &serde_json::to_string(wanted).unwrap_or_default())?;
+    // Nobody may read it; the drill goes on all the same.
+    let _unread = writeln!(
+        err,
+        "edgeward: {} to `{}` will be failed on purpose; waiting (Ctrl-C ends it)",
+        begun.amount, begun.target
+    );
+    loop {
+        if signals.within(limits::DRILL_LOOK).await {
+            return same(&begun, told(config, "DELETE", "")?);
         }
-    })
+        let report = same(&begun, told(config, "GET", "")?)?;
+        if report.stage == Stage::Over {
+            return Ok(report);
+        }
+    }
 }
 
 fn same(begun: &Report, report: Report) -> Result<Report, String> {
