@@ -3,13 +3,39 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::Config;
+use crate::config::{self, Config, Env, Problems};
 use crate::limits;
 
 /// How long a running one may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Where the packaged unit has its operators' socket.
+const UNIT_SOCKET: &str = "/run/edgeward/admin.sock";
+
+/// The configuration of the one that is asked. Where it has mistakes here, the operators' socket in its usual place may
+/// do: keys that systemd passes to the unit are not in an operator's shell.
+///
+/// # Errors
+/// The mistakes, where no such socket is there.
+pub(super) fn running(path: Option<&Path>, env: &Env<'_>) -> Result<Config, Problems> {
+    let problems = match config::load_or_discover(path, env) {
+        Ok(loaded) => return Ok(loaded.config),
+        Err(problems) => problems,
+    };
+    let usual = usual(env);
+    let there = usual.admin_listen.as_ref().is_some_and(|socket| socket.exists());
+    if there { Ok(usual) } else { Err(problems) }
+}
+
+/// A running one without a file, or in its unit.
+pub(super) fn usual(env: &Env<'_>) -> Config {
+    let mut config = config::discover(env, &[]).config;
+    config.admin_listen.get_or_insert_with(|| PathBuf::from(UNIT_SOCKET));
+    config
+}
 
 /// What a running one answered.
 pub(super) struct Said {

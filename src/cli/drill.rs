@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::ask::{Said, ask};
+use super::ask::{Said, ask, running};
 use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
-use crate::config::{self, Config, Env};
+use crate::config::{Config, Env};
 use crate::limits;
 use crate::proxy::drills::Wanted;
 use crate::route::drill::{Report, Stage};
@@ -29,8 +29,8 @@ pub fn drill(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let config = match config::load_or_discover(path, env) {
-        Ok(loaded) => loaded.config,
+    let config = match running(path, env) {
+        Ok(config) => config,
         Err(problems) => {
             writeln!(err, "{problems}")?;
             return Ok(EXIT_CONFIG);

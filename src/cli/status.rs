@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::ask::get;
+use super::ask::{get, running};
 use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
-use crate::config::{self, Config, Env, Permille};
+use crate::config::{Config, Env, Permille};
 use crate::proxy::operator::Status;
 use crate::proxy::standing::{SentStatus, TargetStatus};
 use crate::route::budget::in_money;
@@ -20,8 +20,8 @@ pub fn status(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let config = match config::load_or_discover(path, env) {
-        Ok(loaded) => loaded.config,
+    let config = match running(path, env) {
+        Ok(config) => config,
         Err(problems) => {
             writeln!(err, "{problems}")?;
             return Ok(EXIT_CONFIG);

@@ -273,6 +273,33 @@ fn recent_events_are_for_operators() {
     });
 }
 
+#[test]
+fn an_operators_shell_need_not_have_the_units_keys() {
+    run(LIMIT, async {
+        let server = SimServer::start(healthy("a")).await.unwrap();
+        let config = format!(
+            "admin_listen = \"admin.sock\"\n{}{}",
+            target("box", "openai", &server, "key = { env = \"A_KEY\" }"),
+            target("cloud", "openai", &server, "")
+        );
+        let program = Program::start_in(Folder::new(), &config, &[("A_KEY", "sk-12345678")]).await;
+        let (code, _, err) =
+            said(beside(&program, &["status"], &[("RUNTIME_DIRECTORY", "/nonexistent")])).await;
+        assert!(code == Some(78) && err.contains("A_KEY"), "{err}");
+        let folder = program.folder.0.to_string_lossy().into_owned();
+        let env = [("RUNTIME_DIRECTORY", folder.as_str())];
+        let (code, text, err) = said(beside(&program, &["status"], &env)).await;
+        assert!(code == Some(0) && text.contains("+ box"), "{text}{err}");
+        let (_, text, _) = said(beside(&program, &["support", "--output=-"], &env)).await;
+        assert!(text.contains("it has mistakes") && text.contains("== status\n{\"version\""), "{text}");
+        let child = beside(&program, &["drill"], &env).spawn().unwrap();
+        program.logged(&["drill_started"]).await;
+        assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 200);
+        let output = tokio::time::timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+    });
+}
+
 /// `tests/run` gets it; its folder there, or the PATH.
 fn promtool() -> std::path::PathBuf {
     let cache = std::env::var_os("EDGEWARD_TEST_CACHE").map(std::path::PathBuf::from);

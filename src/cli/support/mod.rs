@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::ask::{ask, get};
+use super::ask::{ask, get, usual};
 use super::{EXIT_FAILED, EXIT_GOOD, check};
 use crate::config::{self, Config, Env};
 use crate::limits;
@@ -70,7 +70,7 @@ fn bundle(path: Option<&Path>, env: &Env<'_>, date: &str) -> String {
     // Where its mistakes are, a running one may still be asked in its usual places.
     let config = match &loaded {
         Ok(loaded) => loaded.config.clone(),
-        Err(_) => config::discover(env, &[]).config,
+        Err(_) => usual(env),
     };
     let mut text = format!(
         "edgeward support, {date}\n\
