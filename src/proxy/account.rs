@@ -4,20 +4,17 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::gaps::Gaps;
 use super::gateway::Gateway;
+use super::open::{Open, Terms, ended_by};
 use super::places::Place;
 use super::{drills, news};
 use crate::cause::{Cause, Failure, Fault};
-use crate::dialect::Dialect;
 use crate::dialect::event::Usage;
 use crate::dialect::request::Call;
-use crate::health::store::Ticket;
-use crate::health::{Change, Ended, News};
+use crate::health::{Change, Ended};
 use crate::observe::Outcome;
 use crate::observe::events::{self, Record};
-use crate::route::Passed;
-use crate::route::budget::{self, Estimate, Hold, Used};
+use crate::route::budget;
 use crate::time::now;
 
 /// The account of one request.
@@ -27,22 +24,12 @@ pub struct Account {
     client: Option<String>,
     dialect: &'static str,
     model: String,
-    prompt_tokens: u64,
     began: Instant,
-    attempt_began: Instant,
-    ticket: Option<Ticket>,
-    gaps: Gaps,
-    /// Of the client's key.
-    key: Option<budget::Account>,
-    hold: Option<Hold>,
+    terms: Terms,
+    /// What the present attempt has open.
+    open: Option<Open>,
+    /// For the next attempt.
     place: Option<Place>,
-    /// The request went to the target, which may have worked on it.
-    request_sent: bool,
-    /// Its attempts take no places.
-    placeless: bool,
-    /// The answer has no tokens that anybody counts.
-    uncounted: bool,
-    estimate: Estimate,
     failures: Vec<(usize, Failure)>,
     committed: Option<(usize, Duration)>,
     usage: Usage,
@@ -56,27 +43,16 @@ impl Account {
     /// Opens the account.
     #[must_use]
     pub fn new(gateway: Rc<Gateway>, id: &str, client: Option<String>, call: &Call, began: Instant) -> Self {
-        let key = gateway.accounts.of_key(&gateway.config.keys, client.as_deref());
-        let embeds = matches!(call.dialect, Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed);
-        let output_max = if embeds { Some(0) } else { call.max_tokens };
         Account {
-            key,
-            hold: None,
+            terms: Terms::new(&gateway, client.as_deref(), call),
+            open: None,
             place: None,
-            request_sent: false,
-            placeless: false,
-            uncounted: false,
-            estimate: Estimate { input: call.prompt_tokens, output_max },
             gateway,
             id: id.to_owned(),
             client,
             dialect: call.dialect.as_str(),
             model: call.model.clone(),
-            prompt_tokens: call.prompt_tokens,
             began,
-            attempt_began: began,
-            ticket: None,
-            gaps: Gaps::default(),
             failures: Vec::new(),
             committed: None,
             usage: Usage::default(),
@@ -89,7 +65,7 @@ impl Account {
 
     /// Whether an operator's drill fails the attempt at `target` that is about to begin: this is its failure then.
     pub fn drilled(&mut self, target: usize) -> Option<Failure> {
-        let failure = self.drill.asked(&self.gateway, target, &self.model, self.prompt_tokens)?;
+        let failure = self.drill.asked(&self.gateway, target, &self.model, self.terms.prompt_tokens())?;
         // One that was waited for is that target's.
         self.place = None;
         Some(failure)
@@ -104,14 +80,20 @@ impl Account {
     /// The account of the client's key.
     #[must_use]
     pub fn key(&self) -> Option<budget::Account> {
-        self.key
+        self.terms.key
     }
 
     /// Its attempts are so small that they need no places.
     #[must_use]
     pub fn without_places(mut self) -> Self {
-        self.placeless = true;
+        self.terms.placeless = true;
         self
+    }
+
+    /// What all its attempts have in common.
+    #[must_use]
+    pub fn terms(&self) -> &Terms {
+        &self.terms
     }
 
     /// The next attempt has this place, which it waited for.
@@ -124,44 +106,50 @@ impl Account {
     /// # Errors
     /// It does not: the target must be left alone at present. The attempt has failed by that, at nobody's cost.
     pub fn attempt_begins(&mut self, target: usize) -> Result<(), Failure> {
-        let waited_for = self.place.take_if(|_| self.ticket.is_none());
-        self.attempt_over(Ended::Neutral);
-        let at = now();
-        self.attempt_began = at;
-        let gateway = Rc::clone(&self.gateway);
-        let free = || gateway.process.places.take(*gateway.lanes.get(target)?, at);
-        let place = if self.placeless { None } else { waited_for.or_else(free) };
-        if place.is_none() && !self.placeless {
-            return Err(Failure::with(Cause::Suspended, &Passed::Full.in_words()));
-        }
-        let begun = gateway.store.borrow_mut().begin(target, &self.model, at);
-        self.ticket = Some(begun.map_err(|why| Failure::with(Cause::Suspended, &why.in_words()))?);
-        self.place = place;
-        let price = gateway.config.targets.get(target).and_then(|target| target.price);
-        let (accounts, when) = (&gateway.accounts, gateway.when(at));
-        self.hold = gateway.process.spending.begin(accounts, target, price, self.key, self.estimate, when);
+        self.open = None;
+        self.open = Some(self.terms.begin(target, self.place.take())?);
         if self.failures.iter().any(|(before, _)| *before == target) {
-            gateway.metrics.retry(target);
+            self.gateway.metrics.retry(target);
         }
         Ok(())
     }
 
+    /// The present attempt is given up for one that ran beside it.
+    pub fn continues_with(&mut self, open: Open) {
+        self.open = Some(open);
+    }
+
     /// The request goes to the target.
     pub fn sends(&mut self) {
-        self.request_sent = true;
-        if let Some(ticket) = &self.ticket {
-            self.gateway.sent_to(ticket.target, self.prompt_tokens);
+        if let Some(open) = &mut self.open {
+            open.sent = true;
         }
     }
 
     /// The attempt at `target` failed before its commit.
     pub fn attempt_failed(&mut self, target: usize, failure: Failure, retry_after: Option<Duration>) {
-        let at = now();
-        let news = self.attempt_over(ended_by(failure.cause, retry_after));
+        let open = self.open.take();
+        self.failed(open, target, failure, retry_after);
+    }
+
+    /// So did one that ran beside the present attempt; without `open` where that was given back already.
+    pub fn other_failed(
+        &mut self,
+        open: Option<Open>,
+        target: usize,
+        failure: Failure,
+        wait: Option<Duration>,
+    ) {
+        self.failed(open, target, failure, wait);
+    }
+
+    fn failed(&mut self, open: Option<Open>, target: usize, failure: Failure, wait: Option<Duration>) {
+        let took = open.as_ref().map_or(Duration::ZERO, |open| now() - open.began());
+        let news = open.map(|open| open.end(ended_by(failure.cause, wait))).unwrap_or_default();
         let name = self.gateway.name(target);
         self.gateway.metrics.attempt(target, Some(failure.cause));
         if failure.cause.fault() != Fault::Downstream {
-            events::attempt_failed(&self.id, name, &failure, at - self.attempt_began);
+            events::attempt_failed(&self.id, name, &failure, took);
         }
         let (misconfigured, others): (Vec<_>, Vec<_>) =
             news.into_iter().partition(|news| matches!(news.what, Change::Misconfigured(_)));
@@ -181,8 +169,12 @@ impl Account {
     pub fn committed(&mut self, target: usize, at: Instant) {
         let ttft = at - self.began;
         self.committed = Some((target, ttft));
-        self.gateway.metrics.ttft(target, at - self.attempt_began);
-        self.answered(Some(at - self.attempt_began), at);
+        if let Some(open) = &mut self.open {
+            let after = at - open.began();
+            self.gateway.metrics.ttft(target, after);
+            open.answered(Some(after), at);
+            open.answer = Some(Some(Usage::default()));
+        }
     }
 
     /// The attempt at `target` has an answer that is passed on as it comes: no first token is measured. A refusal,
@@ -190,11 +182,13 @@ impl Account {
     pub fn passed(&mut self, target: usize, good: bool) {
         let at = now();
         self.committed = Some((target, at - self.began));
-        self.uncounted = true;
-        if good {
-            self.answered(None, at);
-        } else {
-            self.attempt_over(Ended::Neutral);
+        match &mut self.open {
+            Some(open) if good => {
+                open.answered(None, at);
+                open.answer = Some(None);
+            }
+            // Nothing is known of its target by that.
+            _ => self.open = None,
         }
     }
 
@@ -222,7 +216,9 @@ impl Account {
 
     /// A token went on to the client, which may have kept it waiting.
     pub fn token(&mut self, held_up: bool, at: Instant) {
-        self.gaps.token(held_up, at);
+        if let Some(open) = &mut self.open {
+            open.gaps.token(held_up, at);
+        }
     }
 
     /// The answer reported its tokens.
@@ -230,6 +226,9 @@ impl Account {
         if let Some(usage) = usage {
             self.usage.prompt = usage.prompt.or(self.usage.prompt);
             self.usage.completion = usage.completion.or(self.usage.completion);
+            if let Some(open) = self.open.as_mut().filter(|open| open.answer.is_some()) {
+                open.answer = Some(Some(self.usage));
+            }
         }
     }
 
@@ -270,7 +269,7 @@ impl Account {
             None if self.committed.is_some() => Ended::Well,
             None => Ended::Neutral,
         };
-        let news = self.attempt_over(ended);
+        let news = self.open.take().map(|open| open.end(ended)).unwrap_or_default();
         news::say(&self.gateway, &news);
         self.gateway.metrics.request(outcome);
         if let Some((target, failure)) = &broke {
@@ -299,74 +298,6 @@ impl Account {
             bytes: self.bytes,
             usage: self.usage,
         });
-    }
-
-    /// What the attempt that is about to end has used, by what its answer said, else by the prompt.
-    fn used(&self, ended: Ended) -> Used {
-        let prompt = Used::Tokens { input: self.usage.prompt.unwrap_or(self.estimate.input), output: 0 };
-        if self.uncounted || !self.request_sent {
-            return Used::Nothing;
-        }
-        match (self.committed, ended) {
-            (Some(_), _) => match (self.usage.completion, self.estimate.output_max) {
-                (Some(output), _) => {
-                    Used::Tokens { input: self.usage.prompt.unwrap_or(self.estimate.input), output }
-                }
-                (None, Some(0)) => prompt,
-                (None, _) => Used::Unknown,
-            },
-            (None, Ended::Failed(cause, _)) if !worked(cause) => Used::Nothing,
-            (None, Ended::Well | Ended::Neutral | Ended::Failed(..)) => prompt,
-        }
-    }
-
-    fn answered(&self, after: Option<Duration>, at: Instant) {
-        if let Some(ticket) = &self.ticket {
-            self.gateway.store.borrow_mut().answered(ticket, self.prompt_tokens, after, at);
-        }
-    }
-
-    fn attempt_over(&mut self, ended: Ended) -> Vec<News> {
-        let used = self.used(ended);
-        self.request_sent = false;
-        let Some(ticket) = self.ticket.take() else { return Vec::new() };
-        if let Some(hold) = self.hold.take() {
-            self.gateway.process.spending.end(hold, used, self.gateway.when(now()));
-        }
-        // Whoever waits for it is let in.
-        self.place = None;
-        let (at, mut store) = (now(), self.gateway.store.borrow_mut());
-        if let Some(gaps) = self.gaps.seen() {
-            store.gaps(&ticket, gaps, at);
-        }
-        store.end(ticket, ended, at)
-    }
-}
-
-/// Whether a target that failed so has worked on the prompt.
-const fn worked(cause: Cause) -> bool {
-    matches!(
-        cause,
-        Cause::TimeoutFirstToken
-            | Cause::TimeoutLoad
-            | Cause::TimeoutTotal
-            | Cause::Reset
-            | Cause::Closed
-            | Cause::Crashed
-            | Cause::Oom
-            | Cause::ErrorInStream
-            | Cause::Protocol
-            | Cause::Empty
-            | Cause::Truncated
-            | Cause::Overflow
-    )
-}
-
-/// What a failure says about its target: nothing, unless it is the target's fault.
-fn ended_by(cause: Cause, retry_after: Option<Duration>) -> Ended {
-    match cause.fault() {
-        Fault::Upstream => Ended::Failed(cause, retry_after),
-        Fault::Downstream | Fault::Internal => Ended::Neutral,
     }
 }
 

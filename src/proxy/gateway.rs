@@ -291,7 +291,7 @@ impl Gateway {
         }
     }
 
-    /// A prompt of so many tokens is sent to `target`: it leaves the box, unless that is on it.
+    /// A prompt of so many tokens was sent to `target`: it has left the box, unless that is on it.
     pub fn sent_to(&self, target: usize, prompt_tokens: u64) {
         let place = self.config.targets.get(target).map(|target| target.place);
         if place.is_some_and(|place| place != Place::Local) {

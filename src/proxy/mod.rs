@@ -19,6 +19,7 @@ pub mod head;
 pub mod listen;
 pub mod models;
 pub mod news;
+pub mod open;
 pub mod operator;
 pub mod outlet;
 pub mod pass;

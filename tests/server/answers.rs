@@ -142,7 +142,8 @@ fn when_all_fail_each_dialect_names_every_target_and_cause() {
         let html = playing("REPLY 200 text/html | <html>").await;
         let config = target_at("a", "ollama", &format!("http://{}", port.addr()), "")
             + &target("b", "ollama", &oom, "")
-            + &target("c", "ollama", &html, "");
+            + &target("c", "ollama", &html, "")
+            + "[breaker]\nenabled = false\n";
         let program = Program::start(&config).await;
         for (path, pointer) in [
             (CHAT, "/error/message"),

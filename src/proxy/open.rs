@@ -1,0 +1,187 @@
+//! What one attempt has open while it runs: a ticket of the health store, a place, money set aside. All of it is given
+//! back once, at the latest when it is dropped.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::gaps::Gaps;
+use super::gateway::Gateway;
+use super::news;
+use super::places::Place;
+use crate::cause::{Cause, Failure, Fault};
+use crate::dialect::Dialect;
+use crate::dialect::event::Usage;
+use crate::dialect::request::Call;
+use crate::health::store::Ticket;
+use crate::health::{Ended, News};
+use crate::route::Passed;
+use crate::route::budget::{Account, Estimate, Hold, Used};
+use crate::time::now;
+
+/// What all attempts of one request have in common.
+#[derive(Clone)]
+pub struct Terms {
+    gateway: Rc<Gateway>,
+    model: String,
+    /// Of the client's key.
+    pub key: Option<Account>,
+    estimate: Estimate,
+    /// They are so small that they need no places.
+    pub placeless: bool,
+}
+
+/// One attempt's.
+pub struct Open {
+    gateway: Rc<Gateway>,
+    began: Instant,
+    ticket: Option<Ticket>,
+    hold: Option<Hold>,
+    _place: Option<Place>,
+    estimate: Estimate,
+    /// The request went to the target, which may have worked on it.
+    pub sent: bool,
+    /// Between the tokens of its answer.
+    pub gaps: Gaps,
+    /// What its answer used, once it is the client's answer; `None` inside: it has no tokens that anybody counts.
+    pub answer: Option<Option<Usage>>,
+}
+
+impl Terms {
+    /// For a request of the client with this key.
+    #[must_use]
+    pub fn new(gateway: &Rc<Gateway>, client: Option<&str>, call: &Call) -> Self {
+        let embeds = matches!(call.dialect, Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed);
+        let output_max = if embeds { Some(0) } else { call.max_tokens };
+        Terms {
+            key: gateway.accounts.of_key(&gateway.config.keys, client),
+            gateway: Rc::clone(gateway),
+            model: call.model.clone(),
+            estimate: Estimate { input: call.prompt_tokens, output_max },
+            placeless: false,
+        }
+    }
+
+    /// Of the prompt, as estimated.
+    #[must_use]
+    pub const fn prompt_tokens(&self) -> u64 {
+        self.estimate.input
+    }
+
+    /// An attempt at `target` begins, with the place that it waited for or with one that is free.
+    ///
+    /// # Errors
+    /// It does not: the target must be left alone at present.
+    pub fn begin(&self, target: usize, waited_for: Option<Place>) -> Result<Open, Failure> {
+        let (gateway, at) = (&self.gateway, now());
+        let free = || gateway.process.places.take(*gateway.lanes.get(target)?, at);
+        let place = if self.placeless { None } else { waited_for.or_else(free) };
+        if place.is_none() && !self.placeless {
+            return Err(Failure::with(Cause::Suspended, &Passed::Full.in_words()));
+        }
+        let begun = gateway.store.borrow_mut().begin(target, &self.model, at);
+        let ticket = begun.map_err(|why| Failure::with(Cause::Suspended, &why.in_words()))?;
+        let price = gateway.config.targets.get(target).and_then(|target| target.price);
+        let (spending, when) = (&gateway.process.spending, gateway.when(at));
+        Ok(Open {
+            hold: spending.begin(&gateway.accounts, target, price, self.key, self.estimate, when),
+            gateway: Rc::clone(gateway),
+            began: at,
+            ticket: Some(ticket),
+            _place: place,
+            estimate: self.estimate,
+            sent: false,
+            gaps: Gaps::default(),
+            answer: None,
+        })
+    }
+}
+
+impl Open {
+    /// When it began.
+    #[must_use]
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// Its answer has begun; `None` where it is passed on as it comes.
+    pub fn answered(&self, after: Option<Duration>, at: Instant) {
+        if let Some(ticket) = &self.ticket {
+            self.gateway.store.borrow_mut().answered(ticket, self.estimate.input, after, at);
+        }
+    }
+
+    /// It is over. Returns what an operator should be told.
+    pub fn end(mut self, ended: Ended) -> Vec<News> {
+        self.close(ended)
+    }
+
+    fn close(&mut self, ended: Ended) -> Vec<News> {
+        let at = now();
+        let used = self.used(ended);
+        if let Some(hold) = self.hold.take() {
+            self.gateway.process.spending.end(hold, used, self.gateway.when(at));
+        }
+        let Some(ticket) = self.ticket.take() else { return Vec::new() };
+        if self.sent {
+            self.gateway.sent_to(ticket.target, self.estimate.input);
+        }
+        let mut store = self.gateway.store.borrow_mut();
+        if let Some(gaps) = self.gaps.seen() {
+            store.gaps(&ticket, gaps, at);
+        }
+        store.end(ticket, ended, at)
+    }
+
+    /// What it has used, by what its answer said, else by the prompt.
+    fn used(&self, ended: Ended) -> Used {
+        if !self.sent {
+            return Used::Nothing;
+        }
+        let prompt = Used::Tokens { input: self.estimate.input, output: 0 };
+        match (self.answer, ended) {
+            (Some(None), _) => Used::Nothing,
+            (Some(Some(usage)), _) => {
+                let input = usage.prompt.unwrap_or(self.estimate.input);
+                let output = usage.completion.or(self.estimate.output_max.filter(|most| *most == 0));
+                output.map_or(Used::Unknown, |output| Used::Tokens { input, output })
+            }
+            (None, Ended::Failed(cause, _)) if !worked(cause) => Used::Nothing,
+            (None, Ended::Well | Ended::Neutral | Ended::Failed(..)) => prompt,
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let told = self.close(Ended::Neutral);
+        news::say(&self.gateway, &told);
+    }
+}
+
+/// Whether a target that failed so has worked on the prompt.
+const fn worked(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::TimeoutFirstToken
+            | Cause::TimeoutLoad
+            | Cause::TimeoutTotal
+            | Cause::Reset
+            | Cause::Closed
+            | Cause::Crashed
+            | Cause::Oom
+            | Cause::ErrorInStream
+            | Cause::Protocol
+            | Cause::Empty
+            | Cause::Truncated
+            | Cause::Overflow
+    )
+}
+
+/// What a failure says about its target: nothing, unless it is the target's fault.
+#[must_use]
+pub fn ended_by(cause: Cause, retry_after: Option<Duration>) -> Ended {
+    match cause.fault() {
+        Fault::Upstream => Ended::Failed(cause, retry_after),
+        Fault::Downstream | Fault::Internal => Ended::Neutral,
+    }
+}
