@@ -121,6 +121,13 @@ impl Metrics {
         }
     }
 
+    /// An attempt at the `target`th target begins beside a slow one.
+    pub fn hedge(&self, target: usize) {
+        if let Some(target) = self.targets.get(target) {
+            target.tally.hedge();
+        }
+    }
+
     /// A prompt of so many tokens was sent off the box, to the `target`th target, on this day since 1970.
     pub fn left(&self, target: usize, prompt_tokens: u64, day: u64) {
         if let Some(target) = self.targets.get(target) {
@@ -395,6 +402,7 @@ mod tests {
         }
         metrics.turned(0, Turned::Opened);
         metrics.retry(0);
+        metrics.hedge(1);
         metrics.left(1, 120, 20_000);
         metrics.left(7, 1, 1);
         assert_eq!(metrics.egress_on(1, 20_000), Egress { requests: 1, prompt_tokens: 120 });
@@ -408,6 +416,7 @@ mod tests {
         }
         for (name, of_box, of_cloud) in [
             ("edgeward_retries_total", 1.0, 0.0),
+            ("edgeward_hedges_total", 0.0, 1.0),
             ("edgeward_egress_requests_total", 0.0, 1.0),
             ("edgeward_egress_prompt_tokens_total", 0.0, 120.0),
         ] {

@@ -13,6 +13,7 @@ type Counter = Cell<u64>;
 pub(super) struct Tally {
     turned: [Counter; Turned::ALL.len()],
     retries: Counter,
+    hedges: Counter,
     egress: Cell<Egress>,
     /// Of the day that it names, in days since 1970.
     today: Cell<(u64, Egress)>,
@@ -45,6 +46,10 @@ impl Tally {
         add(&self.retries, 1);
     }
 
+    pub fn hedge(&self) {
+        add(&self.hedges, 1);
+    }
+
     pub fn left(&self, prompt_tokens: u64, day: u64) {
         self.egress.set(self.egress.get().more(prompt_tokens));
         self.today.set((day, self.egress_on(day).more(prompt_tokens)));
@@ -73,6 +78,11 @@ pub(super) fn write<'a>(
     head(out, RETRIES, "counter", "Attempts at a target that had failed on the same request before.")?;
     for (name, tally) in all.clone() {
         writeln!(out, "{RETRIES}{{target=\"{}\"}} {}", Label(name), tally.retries.get())?;
+    }
+    const HEDGES: &str = "edgeward_hedges_total";
+    head(out, HEDGES, "counter", "Attempts at a target that began beside a slow one of the same request.")?;
+    for (name, tally) in all.clone() {
+        writeln!(out, "{HEDGES}{{target=\"{}\"}} {}", Label(name), tally.hedges.get())?;
     }
     const LEFT: &str = "edgeward_egress_requests_total";
     head(out, LEFT, "counter", "Requests that were sent off the box, by the target that they went to.")?;
