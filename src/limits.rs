@@ -416,6 +416,26 @@ pub const PROBE_JITTER: u16 = 100;
 /// A probe of which nothing was heard for this many of its timeouts is lost, and the next one is due.
 pub const PROBE_LOST: u32 = 3;
 
+/// A configuration file that changed is read when it was left alone for this long: an editor may write it in parts.
+pub const CONFIG_SETTLE: Duration = Duration::from_millis(500);
+/// And at the latest this long after the first change.
+pub const CONFIG_SETTLE_MAX: Duration = Duration::from_secs(5);
+/// Symbolic links that are followed to a configuration file, as many as the kernel follows (`path_resolution(7)`).
+pub const CONFIG_LINKS_MAX: usize = 40;
+/// Lines of what a reload changed that the log tells.
+pub const DIFF_LINES_MAX: usize = 20;
+/// A rollout with fewer requests than `rollout.min_samples` goes on for this many times `rollout.hold`.
+pub const ROLLOUT_EXTENDED: u32 = 4;
+/// A rollout's new side is not worse below this much more of a share, in thousandths.
+pub const ROLLOUT_MARGIN: u16 = 50;
+/// Nor below this log-likelihood ratio of the two shares, which is 4 standard deviations squared: with 3, and a look
+/// after each of thousands of requests, one equal side in 25 would be taken for a worse one.
+pub const ROLLOUT_RATIO: f64 = 16.0;
+/// Slow is a request of a rollout that takes this many times what 95 of 100 of the old side's keep to its first token,
+pub const ROLLOUT_SLOWER_TIMES: u32 = 2;
+/// and at least this much longer.
+pub const ROLLOUT_SLOWER: Duration = Duration::from_millis(500);
+
 const _: () = assert!(GATE_BUFFER >= GATE_BUFFER_MIN);
 const _: () = assert!(GATE_BUFFER * GATED_STREAMS <= GATE_POOL_MAX);
 const _: () = assert!(HEADER_BYTES >= HEADER_BYTES_MIN);

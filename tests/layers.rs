@@ -45,6 +45,7 @@ const PURE: &[&str] = &[
     "gate/",
     "route/",
     "health/",
+    "config/rollout.rs",
     "proxy/exchange.rs",
     "proxy/relay.rs",
     "proxy/turns.rs",

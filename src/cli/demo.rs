@@ -123,7 +123,7 @@ impl Stage {
         let gateway = Rc::new(gateway);
         serving::warm(Rc::clone(&gateway), CLOUD).await;
         spawn_local(serving::keep_connections(Rc::clone(&gateway)));
-        spawn_local(listen::clients(Current::new(gateway, None), listener));
+        spawn_local(listen::clients(Current::new(gateway, None), Rc::new(listener)));
         Ok(Stage { colours, addr, models, servers, happenings, tell, _off: off })
     }
 
@@ -290,7 +290,7 @@ const HI: &str = r#""messages":[{"role":"user","content":"hi"}]"#;
 
 /// The usual port, or any where it is taken.
 fn bind() -> io::Result<TcpListener> {
-    let at = |port| listen::bind((Ipv4Addr::LOCALHOST, port).into());
+    let at = |port| listen::bind((Ipv4Addr::LOCALHOST, port).into(), false);
     at(DEFAULT_PORT).or_else(|_| at(0))
 }
 

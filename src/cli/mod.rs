@@ -11,11 +11,14 @@ use crate::config::value::{nearest, parse_duration};
 use crate::proxy::drills::Wanted;
 
 mod ask;
+mod changes;
 mod check;
 #[cfg(feature = "sim")]
 mod demo;
 mod drill;
 mod footing;
+mod listeners;
+mod reload;
 mod run;
 mod serving;
 mod status;

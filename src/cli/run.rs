@@ -11,8 +11,9 @@ use tokio::runtime;
 use tokio::task::{LocalSet, spawn_local};
 use tokio_rustls::TlsAcceptor;
 
-use super::serving::{self, Reload};
-use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD, footing};
+use super::listeners::{self, Open, open_to_all};
+use super::reload::Source;
+use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD, footing, serving};
 use crate::config::{self, Config, Env, Loaded};
 use crate::limits;
 use crate::observe::{self, events};
@@ -33,6 +34,8 @@ pub fn run(path: Option<&Path>, env: &Env<'_>, err: &mut dyn Write) -> io::Resul
     }
     // Before anything else is opened: what was passed is known by its number alone.
     let systemd = Systemd::take(env);
+    // Before it is loaded: what changes from here on is seen later.
+    let source = Source::new(path);
     let loaded = match config::load_or_discover(path, env) {
         Ok(loaded) => loaded,
         Err(problems) => {
@@ -51,10 +54,7 @@ pub fn run(path: Option<&Path>, env: &Env<'_>, err: &mut dyn Write) -> io::Resul
     // stderr may be a file on a full disk, or read by nobody any more: serving matters more.
     let _unread = write!(err, "{}", config::plan_text(&loaded.config, &loaded.warnings));
     let _unread = err.flush();
-    let path = path.map(Path::to_owned);
-    // A process's environment is the same at each reload.
-    let again = move || config::load_or_discover(path.as_deref(), &|name: &str| std::env::var(name).ok());
-    match serve(loaded, systemd, Box::new(again), err) {
+    match serve(loaded, systemd, source, err) {
         Ok(()) => Ok(EXIT_GOOD),
         Err(Unable::Config(what)) => {
             writeln!(err, "edgeward: {what}")?;
@@ -75,17 +75,13 @@ pub(super) enum Unable {
 
 /// Everything that is open before the first client may come.
 pub(super) struct Bound {
-    pub clients: Vec<TcpListener>,
-    pub local_clients: Vec<UnixListener>,
-    pub operators: Vec<UnixListener>,
-    /// The operators' socket, where it is ours to remove.
-    pub admin_path: Option<PathBuf>,
+    pub open: Open,
     pub notify: Notify,
     pub watchdog: Option<Duration>,
     pub leash: Option<Leash>,
 }
 
-fn serve(mut loaded: Loaded, systemd: Systemd, again: Reload, err: &mut dyn Write) -> Result<(), Unable> {
+fn serve(mut loaded: Loaded, systemd: Systemd, source: Source, err: &mut dyn Write) -> Result<(), Unable> {
     footing::descriptors(&mut loaded.config.limits);
     footing::clock();
     let runtime = runtime::Builder::new_current_thread()
@@ -104,7 +100,7 @@ fn serve(mut loaded: Loaded, systemd: Systemd, again: Reload, err: &mut dyn Writ
         footing::memory(&gateway.config);
         let current = Current::new(gateway, tls);
         // A task of its own: this future is polled each time that any other task is woken.
-        spawn_local(async move { serving::main_loop(&current, bound, again).await })
+        spawn_local(async move { serving::main_loop(&current, bound, source).await })
             .await
             .unwrap_or_else(|e| Err(Unable::System(format!("the main loop failed: {e}"))))
     });
@@ -137,76 +133,49 @@ fn bind(
     err: &mut dyn Write,
 ) -> Result<Bound, Unable> {
     let Systemd { notify, watchdog, sockets, leash } = systemd;
-    let mut bound = Bound {
-        clients: Vec::new(),
-        local_clients: Vec::new(),
-        operators: Vec::new(),
-        admin_path: None,
-        notify,
-        watchdog,
-        leash,
-    };
-    passed(config, sockets, &mut bound)?;
-    if bound.clients.is_empty() && bound.local_clients.is_empty() {
+    let mut open = Open::default();
+    passed(config, sockets, &mut open)?;
+    if open.passed.is_empty() && open.local_clients.is_empty() {
         for address in &config.listen {
-            let listener = listen::bind(*address).map_err(|e| {
+            let listener = listen::bind(*address, false).map_err(|e| {
                 Unable::System(format!("cannot listen on {address}: {e}; is another edgeward running?"))
             })?;
-            bound.clients.push(listener);
+            open.clients.push((*address, listener));
         }
     }
     let scheme = if tls.is_some() { "https" } else { "http" };
-    for listener in &bound.clients {
+    for listener in open.clients.iter().map(|(_, listener)| listener).chain(&open.passed) {
         let Ok(address) = listener.local_addr() else { continue };
         // Nobody may read stderr; serving matters more.
         let _unread = writeln!(err, "listening on {scheme}://{address}");
     }
-    if let (Some(path), true) = (&config.admin_listen, bound.operators.is_empty()) {
+    if let (Some(path), true) = (&config.admin_listen, open.operators.is_empty()) {
         match listen::bind_admin(path) {
-            Ok(listener) => {
-                bound.operators.push(listener);
-                bound.admin_path = Some(path.clone());
-            }
+            Ok(listener) => open.operators.push((Some(path.clone()), listener)),
             // A read-only or missing folder takes the operators' comfort, not the clients' answers.
             Err(e) => events::admin_unavailable(path, &e),
         }
     }
     let _unread = err.flush();
-    Ok(bound)
+    Ok(Bound { open, notify, watchdog, leash })
 }
 
 /// Sockets that systemd has opened win over `listen`.
-fn passed(config: &Config, sockets: Vec<Passed>, bound: &mut Bound) -> Result<(), Unable> {
+fn passed(config: &Config, sockets: Vec<Passed>, open: &mut Open) -> Result<(), Unable> {
     let failed = |e: io::Error| Unable::System(format!("cannot use a socket from systemd: {e}"));
     let addresses: Vec<SocketAddr> = sockets.iter().filter_map(Passed::tcp_address).collect();
-    // `allow_anonymous` has its default by `listen`, which these addresses replace.
-    let beyond = addresses.iter().find(|address| !address.ip().to_canonical().is_loopback());
-    let home = config.listen.iter().all(|address| address.ip().is_loopback());
-    if let Some(beyond) = beyond
-        && home
-        && config.keys.is_empty()
-    {
-        return Err(Unable::Config(format!(
-            "edgeward.socket is open to the network at {beyond}, and no key is configured: add [[key]], or write \
-             listen = [\"{beyond}\"] and allow_anonymous = true into the configuration"
-        )));
-    }
+    open_to_all(config, &addresses).map_err(Unable::Config)?;
     if !addresses.is_empty() && addresses != config.listen {
-        let join = |all: &[SocketAddr]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        events::passed_sockets(&format!(
-            "listening on {}, as edgeward.socket says, not on {} (listen)",
-            join(&addresses),
-            join(&config.listen)
-        ));
+        listeners::passed_win(&addresses, config);
     }
     for socket in sockets {
         match socket {
-            Passed::Tcp(listener) => bound.clients.push(TcpListener::from_std(listener).map_err(failed)?),
+            Passed::Tcp(listener) => open.passed.push(TcpListener::from_std(listener).map_err(failed)?),
             Passed::Unix(listener) => {
-                bound.local_clients.push(UnixListener::from_std(listener).map_err(failed)?);
+                open.local_clients.push(UnixListener::from_std(listener).map_err(failed)?);
             }
             Passed::Admin(listener) => {
-                bound.operators.push(UnixListener::from_std(listener).map_err(failed)?);
+                open.operators.push((None, UnixListener::from_std(listener).map_err(failed)?));
             }
             Passed::Useless(why) => events::passed_sockets(&why),
         }

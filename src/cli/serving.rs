@@ -1,43 +1,30 @@
-//! What a serving process does beside its requests: signals, reloads, signs of life, and a good end.
+//! What a serving process does beside its requests: signals, signs of life, and a good end.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinHandle, spawn_local};
 
-use super::footing;
-use super::run::{Bound, Unable, server_tls};
+use super::listeners::Listeners;
+use super::reload::{By, Serving, Source};
+use super::run::{Bound, Unable};
 use crate::cause::Cause;
-use crate::config::{Loaded, Problems};
+use crate::config::rollout::Verdict;
 use crate::limits;
 use crate::observe::{self, events, health_events};
 use crate::proxy::gateway::{Current, Gateway};
-use crate::proxy::upstream::ProxyRules;
-use crate::proxy::{discovery, listen, probe, spending};
+use crate::proxy::{discovery, probe, spending};
 use crate::systemd::{Notify, Order, Orders};
 use crate::time::{monotonic_micros, now};
 
-/// Reads the configuration again.
-pub(super) type Reload = Box<dyn Fn() -> Result<Loaded, Problems>>;
-
 /// Serves from here on, until it is told to stop and has drained.
-pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, again: Reload) -> Result<(), Unable> {
-    let Bound { clients, local_clients, operators, admin_path, notify, watchdog, leash } = bound;
+pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Source) -> Result<(), Unable> {
+    let Bound { open, notify, watchdog, leash } = bound;
     let mut asked = Asked::new(leash.map(crate::systemd::Leash::orders).transpose())?;
-    let addresses: Vec<SocketAddr> = clients.iter().filter_map(|l| l.local_addr().ok()).collect();
-    let mut accepting: Vec<JoinHandle<()>> = Vec::new();
-    for listener in clients {
-        accepting.push(spawn_local(listen::clients(Rc::clone(current), listener)));
-    }
-    for listener in local_clients {
-        accepting.push(spawn_local(listen::local_clients(Rc::clone(current), listener)));
-    }
-    for listener in operators {
-        accepting.push(spawn_local(listen::operators(Rc::clone(current), listener)));
-    }
-    let mut keeping = keep(&current.get());
+    let listeners = Listeners::accept(current, open);
+    let addresses = listeners.addresses();
+    let mut serving = Serving::new(current, listeners, source);
     let notify = Rc::new(notify);
     if let Some(within) = watchdog {
         spawn_local(signs_of_life(Rc::clone(&notify), within));
@@ -47,28 +34,29 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, again: Reload
     if !caps.is_empty() {
         health_events::spending_caps(&caps);
     }
-    notify.say(&format!("READY=1\nSTATUS={}", summary(&current.get())));
+    notify.say(&format!("READY=1\nSTATUS={}", summary(current)));
 
-    while asked.next().await == Order::Reload {
+    loop {
+        let by = tokio::select! {
+            order = asked.next() => match order {
+                Order::Stop => break,
+                Order::Reload => By::Order,
+            },
+            () = serving.file_changed() => By::Change,
+            verdict = verdict(current) => {
+                serving.decide(verdict);
+                notify.status(&summary(current));
+                continue;
+            }
+        };
         notify.say(&format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic_micros()));
-        if reload(current, again()) {
-            keeping.iter().for_each(JoinHandle::abort);
-            keeping = keep(&current.get());
-        }
-        notify.say(&format!("READY=1\nSTATUS={}", summary(&current.get())));
+        serving.reload(by);
+        notify.say(&format!("READY=1\nSTATUS={}", summary(current)));
     }
     notify.say("STOPPING=1");
     // A successor reads it while this one still drains.
     current.get().process.spending.keep_now();
-    // Aborted tasks are dropped, and their listeners closed, when they are awaited.
-    for task in accepting {
-        task.abort();
-        let _aborted = task.await;
-    }
-    keeping.iter().for_each(JoinHandle::abort);
-    if let Some(path) = admin_path {
-        let _already_gone = std::fs::remove_file(path);
-    }
+    serving.close().await;
     let gateway = current.get();
     if asked.orders.is_some() {
         end_if_stuck(gateway.config.limits.drain);
@@ -79,9 +67,18 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, again: Reload
     Ok(())
 }
 
+/// Waits until a rollout is to end.
+async fn verdict(current: &Current) -> Verdict {
+    match current.candidate() {
+        Some(candidate) => candidate.trial.verdict().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// What `systemctl status` shows of it.
-fn summary(gateway: &Gateway) -> String {
-    format!("serving, {} targets", gateway.config.targets.len())
+fn summary(current: &Current) -> String {
+    let rollout = if current.candidate().is_some() { ", a rollout in progress" } else { "" };
+    format!("serving, {} targets{rollout}", current.get().config.targets.len())
 }
 
 /// Who may ask for something: signals, and the anchor.
@@ -136,39 +133,8 @@ async fn signs_of_life(notify: Rc<Notify>, within: Duration) {
     }
 }
 
-/// A changed configuration for new requests; running ones keep theirs. One with mistakes changes nothing.
-/// Returns whether it is in use.
-fn reload(current: &Rc<Current>, loaded: Result<Loaded, Problems>) -> bool {
-    match loaded.map_err(|problems| problems.to_string()).and_then(|loaded| renew(current, loaded)) {
-        Ok(restart) => {
-            events::reloaded(current.get().config.targets.len(), &restart);
-            true
-        }
-        Err(why) => {
-            events::reload_failed(why.trim_end());
-            false
-        }
-    }
-}
-
-fn renew(current: &Rc<Current>, mut loaded: Loaded) -> Result<Vec<&'static str>, String> {
-    footing::descriptors(&mut loaded.config.limits);
-    let old = current.get();
-    let mut tls = server_tls(&loaded.config)?;
-    let (mut gateway, mut restart) =
-        old.renewed(loaded.config, &ProxyRules::from_env()).map_err(|e| e.to_string())?;
-    // A listener that speaks both is none that a client can rely on.
-    if tls.is_some() != current.tls().is_some() {
-        tls = current.tls();
-        gateway.config.tls.clone_from(&old.config.tls);
-        restart.push("tls");
-    }
-    current.replace(Rc::new(gateway), tls);
-    Ok(restart)
-}
-
 /// What goes on for as long as a configuration is in use.
-fn keep(gateway: &Rc<Gateway>) -> [JoinHandle<()>; 4] {
+pub(super) fn keep(gateway: &Rc<Gateway>) -> [JoinHandle<()>; 4] {
     [
         spawn_local(discovery::keep_looking(Rc::clone(gateway))),
         spawn_local(keep_connections(Rc::clone(gateway))),

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::ask::{get, running};
 use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
 use crate::config::{Config, Env, Permille};
-use crate::proxy::operator::Status;
+use crate::proxy::operator::{RolloutStatus, SideStatus, Status};
 use crate::proxy::standing::{SentStatus, TargetStatus};
 use crate::route::budget::in_money;
 
@@ -51,6 +51,12 @@ fn ask(config: &Config) -> Result<Status, String> {
 /// A terminal's width, in columns.
 const WIDTH: usize = 80;
 
+fn side(side: &SideStatus) -> String {
+    let SideStatus { requests, rescued, failed, first_token_p95_ms } = side;
+    let p95 = first_token_p95_ms.map(|p95| format!(", first token within {p95} ms")).unwrap_or_default();
+    format!("{requests} requests, {rescued} rescued, {failed} failed{p95}")
+}
+
 fn show(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     let mut page = Page(out);
     let stopping = if status.draining { ", stopping" } else { "" };
@@ -69,6 +75,16 @@ fn show(status: &Status, out: &mut dyn Write) -> io::Result<()> {
             "  ! ",
             &format!("a drill fails {} to {}, {} so far", drill.amount, drill.target, drill.drilled),
         )?;
+    }
+    if let Some(rollout) = &status.rollout {
+        let RolloutStatus { share_permille, since_secs, hold_secs, min_samples, old, new } = rollout;
+        let share = Permille(*share_permille);
+        page.line(
+            "  ~ ",
+            &format!("a new routing takes {share} of the requests, for {since_secs} s of {hold_secs} s"),
+        )?;
+        page.line("    ", &format!("new: {} (judged from {min_samples} on)", side(new)))?;
+        page.line("    ", &format!("old: {}", side(old)))?;
     }
     let width = status.targets.iter().map(|target| target.name.len()).max().unwrap_or(0);
     for target in &status.targets {
@@ -212,6 +228,7 @@ mod tests {
             clock_wrong: true,
             connections: 1,
             requests: 2,
+            rollout: None,
             drill: None,
             local_only: vec!["shop: this box".to_owned()],
             targets,

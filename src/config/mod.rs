@@ -22,6 +22,7 @@ mod plan;
 mod policies;
 mod policy;
 mod problem;
+pub mod rollout;
 mod route;
 mod schema;
 mod schema_policy;
@@ -53,7 +54,7 @@ pub const DEFAULT_PATH: &str = "/etc/edgeward/edgeward.toml";
 pub const DEFAULT_PORT: u16 = 8484;
 
 /// Everything that `edgeward run` needs to know.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The file that this came from; `None` when it was discovered.
     pub source: Option<PathBuf>,
@@ -152,7 +153,7 @@ pub enum CommitOn {
 }
 
 /// `[tls]`: PEM files for the LAN's side.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTls {
     /// The certificate chain.
     pub cert: PathBuf,
@@ -161,7 +162,7 @@ pub struct ServerTls {
 }
 
 /// `[[key]]`: one client's key, kept as its SHA-256.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ClientKey {
     /// For logs and metrics.
     pub name: String,
@@ -187,7 +188,7 @@ impl std::fmt::Debug for ClientKey {
 }
 
 /// `[limits]`; units and defaults in [`crate::limits`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one request body.
     pub max_body: usize,
@@ -357,7 +358,7 @@ pub enum Place {
 }
 
 /// `[[target]]`: one upstream that can answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// `name`: unique, `[a-z0-9_-]+`.
     pub name: String,
@@ -485,7 +486,7 @@ pub struct Router {
 }
 
 /// `[[route]]`: requests whose model matches get other rules.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// `model`: exact, or ending with `*`; `*` where it is left out and another condition stands.
     pub model: String,

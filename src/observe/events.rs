@@ -43,10 +43,6 @@ pub const CLOCK_WRONG: &str = "b6e2d94f0c7a4e1c8f35a1d7e90b62c8";
 pub const CLOCK_SET: &str = "7d40c8b3e5f94a2b96d1f3c07e8a5b14";
 /// `target_waiting`: a target's certificate is not valid yet by this box's clock.
 pub const TARGET_WAITING: &str = "e09f3b71a6d24c58b7c4d2e61f8a903d";
-/// `reloaded`: a changed configuration is in use for new requests.
-pub const RELOADED: &str = "2d1f6f0f6c5a4f6f8f0d6a6e3c1b7e55";
-/// `reload_failed`: the configuration has mistakes; the one before it stays in use.
-pub const RELOAD_FAILED: &str = "9b7c0a5c1be94d06a3f2f5a7d8e4c612";
 /// `passed_sockets`: systemd's sockets are not what the configuration says; they win.
 pub const PASSED_SOCKETS: &str = "c3a8d9e04f5b4c7db9126e07f8a1d3b4";
 
@@ -176,36 +172,6 @@ pub fn started(listen: &[SocketAddr], targets: usize) {
         edgeward_listen = listen,
         edgeward_targets = targets,
         "Listening on {listen}"
-    );
-}
-
-/// A changed configuration is in use for new requests; what it asks for in `restart` comes with a restart.
-pub fn reloaded(targets: usize, restart: &[&str]) {
-    let restart = (!restart.is_empty()).then(|| restart.join(","));
-    macro_rules! tell {
-        ($level:ident, $($message:tt)+) => {
-            $level!(
-                message_id = RELOADED,
-                edgeward_event = "reloaded",
-                edgeward_targets = targets,
-                edgeward_restart = restart,
-                $($message)+
-            )
-        };
-    }
-    match &restart {
-        None => tell!(info, "Reloaded: {targets} targets, for new requests"),
-        Some(keys) => tell!(warn, "Reloaded, but only a restart changes {keys}"),
-    }
-}
-
-/// The configuration cannot be used: nothing has changed.
-pub fn reload_failed(why: &str) {
-    error!(
-        message_id = RELOAD_FAILED,
-        edgeward_event = "reload_failed",
-        edgeward_detail = why,
-        "Not reloaded, everything stays as it was: {why}"
     );
 }
 
@@ -504,13 +470,17 @@ pub(super) mod tests {
     /// Every id of all events, with its name: the catalog is tested against this.
     fn all() -> Vec<String> {
         let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
-        let ids: Vec<String> =
-            [include_str!("events.rs"), include_str!("health_events.rs"), include_str!("operator_events.rs")]
-                .iter()
-                .flat_map(|file| file.lines())
-                .filter(|line| line.starts_with("pub const ") && line.contains(": &str = \""))
-                .filter_map(quoted)
-                .collect();
+        let ids: Vec<String> = [
+            include_str!("events.rs"),
+            include_str!("health_events.rs"),
+            include_str!("operator_events.rs"),
+            include_str!("reload_events.rs"),
+        ]
+        .iter()
+        .flat_map(|file| file.lines())
+        .filter(|line| line.starts_with("pub const ") && line.contains(": &str = \""))
+        .filter_map(quoted)
+        .collect();
         assert!(ids.len() >= 12, "{ids:?}");
         ids
     }

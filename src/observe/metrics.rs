@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::fmt::{self, Write};
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::kinds::{Limit, Outcome, Turned};
@@ -23,9 +24,15 @@ type Counter = Cell<u64>;
 /// Everything that is counted. Plain cells: one thread counts and reads.
 #[derive(Debug)]
 pub struct Metrics {
+    process: Rc<Process>,
+    targets: Vec<Rc<Target>>,
+}
+
+/// What is counted for the process.
+#[derive(Debug)]
+struct Process {
     requests: [Counter; Outcome::ALL.len()],
     limits: [Counter; Limit::ALL.len()],
-    targets: Vec<Target>,
 }
 
 #[derive(Debug)]
@@ -57,6 +64,20 @@ pub struct Gauges {
     pub uptime: Duration,
 }
 
+impl Target {
+    fn new(name: String) -> Self {
+        Target {
+            name,
+            committed: Counter::default(),
+            failed: std::array::from_fn(|_| Counter::default()),
+            ttft: std::array::from_fn(|_| Counter::default()),
+            ttft_sum: Counter::default(),
+            probes: Default::default(),
+            tally: Tally::default(),
+        }
+    }
+}
+
 pub(super) fn add(counter: &Counter, count: u64) {
     counter.set(counter.get().saturating_add(count));
 }
@@ -65,25 +86,28 @@ impl Metrics {
     /// All zero, for these targets; they are named by their place in this order.
     #[must_use]
     pub fn new<S: Into<String>>(targets: impl IntoIterator<Item = S>) -> Self {
-        let target = |name: S| Target {
-            name: name.into(),
-            committed: Counter::default(),
-            failed: std::array::from_fn(|_| Counter::default()),
-            ttft: std::array::from_fn(|_| Counter::default()),
-            ttft_sum: Counter::default(),
-            probes: Default::default(),
-            tally: Tally::default(),
-        };
-        Metrics {
+        let process = Rc::new(Process {
             requests: std::array::from_fn(|_| Counter::default()),
             limits: std::array::from_fn(|_| Counter::default()),
-            targets: targets.into_iter().map(target).collect(),
-        }
+        });
+        let targets = targets.into_iter().map(|name| Rc::new(Target::new(name.into()))).collect();
+        Metrics { process, targets }
+    }
+
+    /// For other targets: what was counted for the process, and for those whose names stay, is counted on, by both.
+    #[must_use]
+    pub fn renewed<S: Into<String>>(&self, targets: impl IntoIterator<Item = S>) -> Self {
+        let kept = |name: String| match self.targets.iter().find(|target| target.name == name) {
+            Some(target) => Rc::clone(target),
+            None => Rc::new(Target::new(name)),
+        };
+        let targets = targets.into_iter().map(|name| kept(name.into())).collect();
+        Metrics { process: Rc::clone(&self.process), targets }
     }
 
     /// A request ended.
     pub fn request(&self, outcome: Outcome) {
-        add(&self.requests[outcome as usize], 1);
+        add(&self.process.requests[outcome as usize], 1);
     }
 
     /// An attempt at the `target`th target committed (`None`) or failed. An unknown target counts nowhere.
@@ -143,7 +167,7 @@ impl Metrics {
 
     /// A limit was hit.
     pub fn limit(&self, limit: Limit) {
-        add(&self.limits[limit as usize], 1);
+        add(&self.process.limits[limit as usize], 1);
     }
 
     /// Everything in Prometheus' text format ([`CONTENT_TYPE`]).
@@ -158,7 +182,7 @@ impl Metrics {
     fn write(&self, out: &mut String, gauges: &Gauges) -> fmt::Result {
         head(out, "edgeward_requests_total", "counter", "Requests by how they ended.")?;
         for outcome in Outcome::ALL {
-            let count = self.requests[outcome as usize].get();
+            let count = self.process.requests[outcome as usize].get();
             writeln!(out, "edgeward_requests_total{{outcome=\"{}\"}} {count}", outcome.as_str())?;
         }
         head(
@@ -199,7 +223,7 @@ impl Metrics {
         tally::write(out, self.targets.iter().map(|target| (target.name.as_str(), &target.tally)))?;
         head(out, "edgeward_limit_hits_total", "counter", "Times that a limit was hit, by its name.")?;
         for limit in Limit::ALL {
-            let count = self.limits[limit as usize].get();
+            let count = self.process.limits[limit as usize].get();
             writeln!(out, "edgeward_limit_hits_total{{limit=\"{}\"}} {count}", limit.as_str())?;
         }
         head(out, "edgeward_log_lines_lost_total", "counter", "Log lines that nobody took in time.")?;
@@ -271,6 +295,26 @@ mod tests {
 
     use super::*;
     use crate::observe::target_gauges::{TargetGauges, render};
+
+    #[test]
+    fn what_stays_is_counted_on() {
+        let old = Metrics::new(["box", "gone"]);
+        old.request(Outcome::Answered);
+        old.attempt(0, None);
+        let new = old.renewed(["fresh", "box"]);
+        // A stream of the old one ends.
+        old.attempt(0, None);
+        old.request(Outcome::Answered);
+        let text = new.render(&Gauges::default());
+        for line in [
+            "edgeward_requests_total{outcome=\"answered\"} 2",
+            "edgeward_attempts_total{target=\"box\",result=\"committed\"} 2",
+            "edgeward_attempts_total{target=\"fresh\",result=\"committed\"} 0",
+        ] {
+            assert!(text.lines().any(|have| have == line), "{line} in {text}");
+        }
+        assert!(!text.contains("target=\"gone\""));
+    }
 
     type Series = BTreeMap<(String, Vec<(String, String)>), f64>;
 

@@ -18,6 +18,7 @@ mod line;
 pub mod metrics;
 pub mod operator_events;
 mod recent;
+pub mod reload_events;
 mod sink;
 mod tally;
 pub mod target_gauges;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::gateway::Gateway;
 use super::open::{Open, Terms, ended_by};
 use super::places::Place;
-use super::{drills, news};
+use super::{drills, news, rollout};
 use crate::cause::{Cause, Failure, Fault};
 use crate::dialect::event::Usage;
 use crate::dialect::request::Call;
@@ -37,6 +37,7 @@ pub struct Account {
     status: Option<u16>,
     ended: bool,
     drill: drills::Part,
+    away: bool,
 }
 
 impl Account {
@@ -60,6 +61,7 @@ impl Account {
             status: None,
             ended: false,
             drill: drills::Part::default(),
+            away: false,
         }
     }
 
@@ -192,6 +194,11 @@ impl Account {
         }
     }
 
+    /// Who answers is not who would if all were well: its health, or another's budget, has sent the request there.
+    pub fn is_away(&mut self, away: bool) {
+        self.away = away;
+    }
+
     /// Whose answer the client is getting.
     #[must_use]
     pub fn committed_to(&self) -> Option<usize> {
@@ -272,6 +279,7 @@ impl Account {
         let news = self.open.take().map(|open| open.end(ended)).unwrap_or_default();
         news::say(&self.gateway, &news);
         self.gateway.metrics.request(outcome);
+        self.tell_rollout(outcome);
         if let Some((target, failure)) = &broke {
             self.gateway.metrics.attempt(*target, Some(failure.cause));
         } else if let Some((target, _)) = self.committed {
@@ -297,6 +305,18 @@ impl Account {
             took: now() - self.began,
             bytes: self.bytes,
             usage: self.usage,
+        });
+    }
+
+    fn tell_rollout(&self, outcome: Outcome) {
+        let by_targets = self.failures.iter().filter(|(_, failure)| failure.cause.fault() == Fault::Upstream);
+        self.gateway.part.ended(&rollout::Ended {
+            model: &self.model,
+            began: self.began,
+            outcome,
+            // What a breaker keeps away from a target that fails is no better than what fails there.
+            failures: by_targets.count() + usize::from(self.away),
+            first_token: self.committed.map(|(_, ttft)| ttft),
         });
     }
 }

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::auth::Client;
 use super::gateway::Gateway;
 use super::outlet::ClientBody;
-use super::server::{json, json_type};
-use super::{operator, standing};
+use super::server::json;
+use super::{head, operator, standing};
 use crate::cause::{Cause, Failure};
 use crate::config::{Permille, Place};
 use crate::dialect::Dialect;
@@ -123,7 +123,7 @@ pub async fn answer(
     operator::may_change(client, request.headers())?;
     let report = match *request.method() {
         Method::POST => {
-            json_type(request.headers())?;
+            head::json_type(request.headers())?;
             begin(gateway, &wanted(gateway, request.into_body()).await?)?
         }
         Method::DELETE => {

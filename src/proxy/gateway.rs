@@ -13,10 +13,12 @@ use tokio_rustls::TlsAcceptor;
 use super::body::Budget;
 use super::cancel::Live;
 use super::places::Places;
+use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
 use super::upstream::{ProxyRules, SetupError, Upstreams};
 use super::{drills, news};
 use crate::cause::{Cause, Failure};
+use crate::config::rollout::Pick;
 use crate::config::{Config, Place, Target};
 use crate::gate::pool::{Buffer, Pool};
 use crate::health::store::Store;
@@ -78,6 +80,8 @@ pub struct Gateway {
     pub bodies: Rc<Budget>,
     /// Memory for answers that are judged whole.
     pub answers: Rc<Budget>,
+    /// Its part in a rollout.
+    pub part: Part,
     clock: RefCell<Steps>,
     pool: Pool,
     gates: Arc<Semaphore>,
@@ -139,6 +143,7 @@ impl Gateway {
             metrics: Rc::new(Metrics::new(names(&config))),
             bodies: Rc::new(Budget::new(limits.body_memory, limits.max_body)),
             answers: Rc::new(Budget::new(limits.answer_memory, limits.answer_buffer)),
+            part: Part::default(),
             clock: RefCell::new(Steps::new(crate::time::now(), crate::time::wall())),
             pool: Pool::new(limits.gated_streams, limits.gate_buffer),
             gates: Arc::new(Semaphore::new(limits.gated_streams)),
@@ -148,17 +153,12 @@ impl Gateway {
     }
 
     /// The same process with another configuration: health and counters of targets that stay are kept, and
-    /// so is all memory that was allocated at the start. Also returns the keys that only a restart can change.
+    /// so is all memory that was allocated at the start: `config` has been through [`keep_fixed`].
     ///
     /// # Errors
     /// A target that cannot be set up: its CA file, its host, its proxy.
-    pub fn renewed(
-        &self,
-        mut config: Config,
-        proxies: &ProxyRules,
-    ) -> Result<(Self, Vec<&'static str>), SetupError> {
+    pub fn renewed(&self, config: Config, proxies: &ProxyRules) -> Result<Self, SetupError> {
         let upstreams = Upstreams::new(&config.targets, proxies)?;
-        let restart = keep_fixed(&self.config, &mut config);
         let same = |target: &Target| {
             self.config.targets.iter().position(|old| old.name == target.name && old.url == target.url)
         };
@@ -166,30 +166,25 @@ impl Gateway {
             .store
             .borrow()
             .renewed(&config.health, config.targets.iter().map(|new| (same(new), new.discovered)));
-        let metrics = if names(&self.config).eq(names(&config)) {
-            Rc::clone(&self.metrics)
-        } else {
-            Rc::new(Metrics::new(names(&config)))
-        };
         let lanes = self.process.places.configure(&config);
         let accounts = self.process.spending.configure(&config);
-        let renewed = Gateway {
+        Ok(Gateway {
             process: Rc::clone(&self.process),
             lanes,
             accounts,
             store: RefCell::new(store),
             routing: RefCell::new(self.routing.borrow().renewed(&config)),
             upstreams,
-            metrics,
+            metrics: Rc::new(self.metrics.renewed(names(&config))),
             bodies: Rc::clone(&self.bodies),
             answers: Rc::clone(&self.answers),
+            part: Part::default(),
             pool: self.pool.clone(),
             gates: Arc::clone(&self.gates),
             clock: RefCell::new(Steps::new(crate::time::now(), crate::time::wall())),
             random: SystemRandom::new(),
             config,
-        };
-        Ok((renewed, restart))
+        })
     }
 
     /// A gate buffer; waits at most `limits.queue_time` for one. Waiters are served in order. A gated attempt
@@ -338,8 +333,8 @@ fn names(config: &Config) -> impl Iterator<Item = &str> {
     config.targets.iter().map(|target| target.name.as_str())
 }
 
-/// What was bound or allocated at the start stays as it is in `new`. Returns the keys that ask for something else.
-fn keep_fixed(old: &Config, new: &mut Config) -> Vec<&'static str> {
+/// What was allocated at the start stays as it is in `new`. Returns the keys that ask for something else.
+pub fn keep_fixed(old: &Config, new: &mut Config) -> Vec<&'static str> {
     fn keep<T: Clone + PartialEq>(key: &'static str, old: &T, new: &mut T, restart: &mut Vec<&'static str>) {
         if old != new {
             restart.push(key);
@@ -347,8 +342,6 @@ fn keep_fixed(old: &Config, new: &mut Config) -> Vec<&'static str> {
         }
     }
     let mut restart = Vec::new();
-    keep("listen", &old.listen, &mut new.listen, &mut restart);
-    keep("admin_listen", &old.admin_listen, &mut new.admin_listen, &mut restart);
     let (was, will) = (&old.limits, &mut new.limits);
     keep("limits.gate_buffer", &was.gate_buffer, &mut will.gate_buffer, &mut restart);
     keep("limits.gated_streams", &was.gated_streams, &mut will.gated_streams, &mut restart);
@@ -357,9 +350,11 @@ fn keep_fixed(old: &Config, new: &mut Config) -> Vec<&'static str> {
     restart
 }
 
-/// The gateway that new requests take, and the certificate that new connections are shown.
+/// The gateway that new requests take, and the certificate that new connections are shown. During a rollout a second
+/// gateway takes its share of the requests that are routed.
 pub struct Current {
-    gateway: RefCell<Rc<Gateway>>,
+    stable: RefCell<Rc<Gateway>>,
+    candidate: RefCell<Option<Candidate>>,
     tls: RefCell<Option<TlsAcceptor>>,
 }
 
@@ -367,13 +362,32 @@ impl Current {
     /// Serves with `gateway` until it is replaced.
     #[must_use]
     pub fn new(gateway: Rc<Gateway>, tls: Option<TlsAcceptor>) -> Rc<Self> {
-        Rc::new(Current { gateway: RefCell::new(gateway), tls: RefCell::new(tls) })
+        Rc::new(Current {
+            stable: RefCell::new(gateway),
+            candidate: RefCell::new(None),
+            tls: RefCell::new(tls),
+        })
     }
 
-    /// For one request, or one look.
+    /// For one connection, one look, and everything of a request but its routing.
     #[must_use]
     pub fn get(&self) -> Rc<Gateway> {
-        Rc::clone(&self.gateway.borrow())
+        Rc::clone(&self.stable.borrow())
+    }
+
+    /// For the routing of one request; `answer`: a model is to answer it.
+    #[must_use]
+    pub fn pick(&self, answer: bool) -> Rc<Gateway> {
+        match &*self.candidate.borrow() {
+            Some(candidate) if candidate.trial.pick(answer) == Pick::New => Rc::clone(&candidate.gateway),
+            _ => self.get(),
+        }
+    }
+
+    /// The routing that is being tried.
+    #[must_use]
+    pub fn candidate(&self) -> Option<Candidate> {
+        self.candidate.borrow().clone()
     }
 
     /// For one connection.
@@ -382,9 +396,30 @@ impl Current {
         self.tls.borrow().clone()
     }
 
-    /// From here on for what is new.
-    pub fn replace(&self, gateway: Rc<Gateway>, tls: Option<TlsAcceptor>) {
-        self.gateway.replace(gateway);
+    /// From here on new connections are shown this.
+    pub fn set_tls(&self, tls: Option<TlsAcceptor>) {
         self.tls.replace(tls);
+    }
+
+    /// From here on for all that is new. A rollout ends.
+    pub fn replace(&self, gateway: Rc<Gateway>) {
+        self.end_rollout();
+        self.stable.replace(gateway);
+    }
+
+    /// `stable` for all that is new, but for `candidate`'s share. A rollout before it ends.
+    pub fn try_out(&self, stable: Rc<Gateway>, candidate: Candidate) {
+        self.replace(stable);
+        self.get().part.is(&candidate.trial, Pick::Old);
+        candidate.gateway.part.is(&candidate.trial, Pick::New);
+        self.candidate.replace(Some(candidate));
+    }
+
+    /// Ends a rollout and stays with the routing before it. Gives what was tried.
+    pub fn end_rollout(&self) -> Option<Candidate> {
+        let candidate = self.candidate.take()?;
+        candidate.gateway.part.none();
+        self.get().part.none();
+        Some(candidate)
     }
 }

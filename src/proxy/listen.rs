@@ -29,13 +29,16 @@ const BACKLOG: i32 = 1024;
 /// end first.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Binds one client address.
+/// Binds one client address. `shared`: beside another socket of this user that allows it (`SO_REUSEPORT`).
 ///
 /// # Errors
 /// The address is in use, or not this machine's.
-pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+pub fn bind(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
+    if shared {
+        socket.set_reuse_port(true)?;
+    }
     if address.is_ipv6() {
         socket.set_only_v6(address.ip() != std::net::Ipv6Addr::UNSPECIFIED)?;
     }
@@ -84,7 +87,7 @@ pub fn tls(files: &ServerTls) -> Result<TlsAcceptor, String> {
 }
 
 /// Accepts clients for ever.
-pub async fn clients(current: Rc<Current>, listener: TcpListener) {
+pub async fn clients(current: Rc<Current>, listener: Rc<TcpListener>) {
     loop {
         match listener.accept().await {
             Ok((socket, peer)) => {

@@ -27,6 +27,7 @@ pub mod places;
 pub mod probe;
 pub mod refusal;
 pub mod relay;
+pub mod rollout;
 pub mod server;
 pub mod shape;
 pub mod spending;

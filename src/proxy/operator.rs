@@ -1,6 +1,7 @@
 //! The operators' endpoints: status, metrics, recent events, cancel.
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use super::outlet::ClientBody;
 use super::server::{json, text};
 use super::standing::{self, TargetStatus};
 use crate::cause::Cause;
+use crate::config::rollout::{Judge, Pick};
 use crate::dialect::reply::Problem;
 use crate::limits;
 use crate::observe::{self, metrics, target_gauges};
@@ -36,6 +38,9 @@ pub struct Status {
     pub connections: usize,
     /// Requests under way.
     pub requests: usize,
+    /// A new routing that is being tried.
+    #[serde(default)]
+    pub rollout: Option<RolloutStatus>,
     /// A drill that is not over.
     #[serde(default)]
     pub drill: Option<Report>,
@@ -44,6 +49,36 @@ pub struct Status {
     pub local_only: Vec<String>,
     /// The targets, in the configuration's order.
     pub targets: Vec<TargetStatus>,
+}
+
+/// A rollout in progress.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct RolloutStatus {
+    /// The new routing's share of the requests, in thousandths.
+    pub share_permille: u16,
+    /// Seconds since it began.
+    pub since_secs: u64,
+    /// Seconds after which it goes on to all.
+    pub hold_secs: u64,
+    /// Requests of the new routing below which it is not judged.
+    pub min_samples: u32,
+    /// The routing before.
+    pub old: SideStatus,
+    /// The new routing.
+    pub new: SideStatus,
+}
+
+/// One side of a rollout.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SideStatus {
+    /// Requests that ended.
+    pub requests: u32,
+    /// Of which got an answer after a failed attempt.
+    pub rescued: u32,
+    /// Of which failed.
+    pub failed: u32,
+    /// What 95 of 100 keep to their first token, in milliseconds.
+    pub first_token_p95_ms: Option<u64>,
 }
 
 /// Runs `answer` for operators.
@@ -88,11 +123,34 @@ pub fn status(gateway: &Gateway) -> Answer {
         clock_wrong: crate::time::is_wrong(crate::time::wall()),
         connections: gateway.process.connections.get(),
         requests: gateway.process.live.len(),
+        rollout: gateway.part.trial().map(|trial| rollout_status(&trial.judge(), at)),
         drill,
         local_only: standing::local_only(&gateway.config),
         targets,
     };
     json(serde_json::to_vec(&status).unwrap_or_default())
+}
+
+fn rollout_status(judge: &Judge, at: Instant) -> RolloutStatus {
+    let side = |pick| {
+        let side = judge.side(pick);
+        SideStatus {
+            requests: side.requests,
+            rescued: side.rescued,
+            failed: side.failed,
+            first_token_p95_ms: side
+                .first_token_p95()
+                .map(|p95| u64::try_from(p95.as_millis()).unwrap_or(u64::MAX)),
+        }
+    };
+    RolloutStatus {
+        share_permille: judge.terms().share.0,
+        since_secs: at.saturating_duration_since(judge.began()).as_secs(),
+        hold_secs: judge.terms().hold.as_secs(),
+        min_samples: judge.terms().min_samples,
+        old: side(Pick::Old),
+        new: side(Pick::New),
+    }
 }
 
 /// Prometheus metrics.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -36,6 +36,8 @@ use crate::time::now;
 pub struct Connection {
     /// What all requests of this configuration share.
     pub gateway: Rc<Gateway>,
+    /// By which routing this one goes is picked when it is known that it goes anywhere.
+    current: Rc<Current>,
     /// The other end; `None` on a Unix socket.
     pub peer: Option<SocketAddr>,
     /// On the operators' own listener.
@@ -76,6 +78,7 @@ pub async fn serve(
     let service = service_fn(move |request| {
         let connection = Connection {
             gateway: current.get(),
+            current: Rc::clone(&current),
             peer,
             admin,
             flushes: Rc::clone(&flushes),
@@ -269,7 +272,7 @@ async fn read(
     let (parts, incoming) = request.into_parts();
     let has_body = matches!(parts.method, Method::POST | Method::DELETE);
     if has_body {
-        json_type(&parts.headers)?;
+        head::json_type(&parts.headers)?;
     }
     let egress = route::egress_asked(&parts.headers)
         .map_err(|message| Problem::new(400, "invalid_request", message))?
@@ -302,6 +305,9 @@ async fn read(
     } else {
         request::Call::bare(dialect, "")
     };
+    // It is read, and from here on goes by one routing.
+    let answer = matches!(endpoint::find(&parts.method, parts.uri.path()), Endpoint::Answer(_));
+    let gateway = &connection.current.pick(answer);
     Ok(Job {
         gateway: Rc::clone(gateway),
         registered,
@@ -391,21 +397,6 @@ fn strict(connection: &Connection, request: &Request<Incoming>) -> Result<(), Pr
         ));
     }
     Ok(())
-}
-
-/// A web page can send other types across origins without asking; JSON it cannot.
-pub(super) fn json_type(headers: &HeaderMap) -> Result<(), Problem> {
-    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let essence = value.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
-    if essence == "application/json" || essence.ends_with("+json") {
-        return Ok(());
-    }
-    let got = if essence.is_empty() { "none".to_owned() } else { format!("`{essence}`") };
-    Err(Problem::new(
-        415,
-        "unsupported_media_type",
-        format!("the body must have the header `Content-Type: application/json` (got {got})"),
-    ))
 }
 
 fn wrong_method(path: &str, allow: &'static str) -> Answer {

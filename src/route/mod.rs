@@ -218,7 +218,7 @@ pub struct Plan {
     /// The position of its route in the configuration, if it has one.
     pub route: Option<usize>,
     /// Targets of the group and region that it would be served in if all were well.
-    home: Vec<usize>,
+    pub home: Vec<usize>,
 }
 
 impl Plan {

@@ -21,6 +21,7 @@ mod operating;
 mod places;
 mod probes;
 mod program;
+mod reload;
 mod retries;
 mod routing;
 #[path = "../support/said.rs"]

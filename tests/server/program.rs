@@ -229,7 +229,7 @@ impl Program {
 }
 
 /// Without requests of the program's own, which a test that counts would see; unless it is about them.
-fn quiet(config: &str) -> &'static str {
+pub fn quiet(config: &str) -> &'static str {
     if config.contains("[probe]") { "" } else { "\n[probe]\nenabled = false\n" }
 }
 

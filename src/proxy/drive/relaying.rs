@@ -26,8 +26,9 @@ impl Driver {
         let at = now();
         self.account.committed(self.target(), at);
         let failed_over = self.account.failures().iter().any(|(failed, _)| *failed != self.target());
-        // A conversation does not stay where a drill has sent it.
+        // A drill says nothing about routing, and no conversation stays where it was sent by one.
         if !self.account.was_drilled() {
+            self.account.is_away(!self.plan.home.contains(&self.target()));
             let routing = &self.job.gateway.routing;
             routing.borrow_mut().committed(&self.plan, self.target(), failed_over, at);
         }
