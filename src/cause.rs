@@ -65,6 +65,8 @@ pub enum Cause {
     Suspended,
     /// An operator's drill fails this attempt before anything is sent.
     Drill,
+    /// Of two attempts beside each other the other one was first.
+    Hedged,
     /// The client's own mistake: the answer goes back unchanged, nobody else is tried.
     ClientFault,
     /// The client went away.
@@ -94,7 +96,7 @@ pub enum Fault {
 
 impl Cause {
     /// Every cause, in the order of the enum; for metrics and exhaustive tests.
-    pub const ALL: [Cause; 36] = [
+    pub const ALL: [Cause; 37] = [
         Cause::Refused,
         Cause::Unreachable,
         Cause::Reset,
@@ -124,6 +126,7 @@ impl Cause {
         Cause::Overflow,
         Cause::Suspended,
         Cause::Drill,
+        Cause::Hedged,
         Cause::ClientFault,
         Cause::ClientGone,
         Cause::Cancelled,
@@ -166,6 +169,7 @@ impl Cause {
             Cause::Overflow => "overflow",
             Cause::Suspended => "suspended",
             Cause::Drill => "drill",
+            Cause::Hedged => "hedged",
             Cause::ClientFault => "client_fault",
             Cause::ClientGone => "client_gone",
             Cause::Cancelled => "cancelled",
@@ -209,6 +213,7 @@ impl Cause {
             Cause::Overflow => "sent too much before its first token",
             Cause::Suspended => "edgeward does not ask it at present",
             Cause::Drill => "failed on purpose by a drill",
+            Cause::Hedged => "another attempt was first",
             Cause::ClientFault => "refused the request as invalid",
             Cause::ClientGone => "the client went away",
             Cause::Cancelled => "cancelled",
@@ -227,6 +232,7 @@ impl Cause {
             Cause::Draining
             | Cause::Suspended
             | Cause::Drill
+            | Cause::Hedged
             | Cause::NoBuffer
             | Cause::Exhausted
             | Cause::Clock
@@ -297,6 +303,7 @@ impl Cause {
             // Not the target's doing.
             Cause::Suspended
             | Cause::Drill
+            | Cause::Hedged
             | Cause::ClientFault
             | Cause::ClientGone
             | Cause::Cancelled

@@ -365,7 +365,7 @@ pub const BREAKER_RUN_WEIGHT: u16 = 500;
 pub const BREAKER_RECOVERING_RUN: u32 = 2;
 /// A breaker that stayed closed for this long (or for its last rest, if that was longer) begins with the first
 /// cool-down again.
-pub const BREAKER_FORGET: Duration = Duration::from_secs(600);
+pub const BREAKER_FORGET: Duration = Duration::from_secs(120);
 /// Added to a rest, at most, in thousandths of it, so that a fleet's trials do not fall together.
 pub const BREAKER_JITTER: u16 = 100;
 /// After a breaker has closed: the share in each third of `breaker.recovery`, in thousandths.

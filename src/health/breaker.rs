@@ -14,8 +14,11 @@ use crate::limits;
 pub struct Breaker {
     phase: Phase,
     window: Window,
-    /// The weights of the failures since the last success.
+    /// The weights of the failures before a first token, since the last first token. A stream that began before them
+    /// and ends well in their midst says nothing of now.
     run: u32,
+    /// The weights of the failures after a first token, since a stream last ended well.
+    broken: u32,
     /// The last rest without its jitter; `None`: none, or forgotten.
     rest: Option<Duration>,
     /// Counts up with each opening and closing: who began before says nothing about what came after.
@@ -52,6 +55,16 @@ pub struct Pass {
     generation: u32,
     /// It is a half-open breaker's trial.
     pub trial: bool,
+    /// Its first token came.
+    pub spoke: bool,
+}
+
+impl Pass {
+    /// The same, having spoken or not.
+    #[must_use]
+    pub const fn having(self, spoke: bool) -> Self {
+        Pass { spoke, ..self }
+    }
 }
 
 /// How an attempt ended, for its breaker.
@@ -73,6 +86,7 @@ impl Breaker {
             phase: Phase::Closed { since: None, recovering: false },
             window: Window::new(policy.window),
             run: 0,
+            broken: 0,
             rest: None,
             generation: 0,
             cause: Cause::Internal,
@@ -125,7 +139,14 @@ impl Breaker {
                 Phase::Closed { .. } | Phase::Open { .. } => Phase::HalfOpen { trials: 1 },
             };
         }
-        Ok(Pass { generation: self.generation, trial })
+        Ok(Pass { generation: self.generation, trial, spoke: false })
+    }
+
+    /// The attempt's first token came: the target is alive, whatever becomes of the stream.
+    pub fn spoke(&mut self, pass: Pass) {
+        if pass.generation == self.generation {
+            self.run = 0;
+        }
     }
 
     /// An attempt has ended. Returns what became of the breaker.
@@ -149,13 +170,17 @@ impl Breaker {
             }
             (Phase::Closed { .. }, Verdict::Well) => {
                 self.window.add(0, now);
-                self.run = 0;
+                self.broken = 0;
+                if !pass.spoke {
+                    self.run = 0;
+                }
                 None
             }
             (Phase::Closed { .. }, Verdict::Failed(cause, weight)) if policy.enabled => {
                 self.window.add(weight, now);
                 if weight >= limits::BREAKER_RUN_WEIGHT {
-                    self.run = self.run.saturating_add(u32::from(weight));
+                    let run = if pass.spoke { &mut self.broken } else { &mut self.run };
+                    *run = run.saturating_add(u32::from(weight));
                 }
                 self.has_reason(policy, now).then(|| self.open(policy, cause, weight, now))
             }
@@ -216,7 +241,7 @@ impl Breaker {
         let most = if recovering { limits::BREAKER_RECOVERING_RUN } else { u32::MAX };
         let consecutive = policy.consecutive.clamp(1, most);
         let counts = self.window.counts(now);
-        self.run >= consecutive.saturating_mul(whole)
+        self.run.max(self.broken) >= consecutive.saturating_mul(whole)
             || (counts.samples >= policy.min_samples.max(1) && counts.rate() >= policy.failure_rate.0.max(1))
     }
 
@@ -247,6 +272,7 @@ impl Breaker {
     fn fresh(&mut self) {
         self.generation = self.generation.wrapping_add(1);
         self.run = 0;
+        self.broken = 0;
         self.window.clear();
     }
 

@@ -1,6 +1,7 @@
 //! The health store: one entry a target, written by attempts, probes and the watchdog, read by the plan and by
 //! `status`. Breaker, share, latency and probe meet here and nowhere else.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::breaker::{Gate, Verdict};
@@ -37,6 +38,8 @@ pub struct Ticket {
     /// Its place at the breaker; `None`: nothing is remembered of the model.
     pass: Option<super::breaker::Pass>,
     trickle: bool,
+    /// Its first token came.
+    spoke: Cell<bool>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -214,7 +217,14 @@ impl Store {
     /// It must not: since the plan was made, its breaker has opened or its trials are under way, it said 429, or
     /// the box is out of memory.
     pub fn begin(&mut self, target: usize, model: &str, now: Instant) -> Result<Ticket, Why> {
-        let mut ticket = Ticket { target, model: model.to_owned(), trial: false, pass: None, trickle: false };
+        let mut ticket = Ticket {
+            target,
+            model: model.to_owned(),
+            trial: false,
+            pass: None,
+            trickle: false,
+            spoke: Cell::default(),
+        };
         let Some(entry) = self.targets.get_mut(target) else { return Ok(ticket) };
         if let Some(why) = entry.shut(now) {
             return Err(why);
@@ -241,7 +251,12 @@ impl Store {
             // Whatever is wrong with the probe: it serves.
             self.news.push(News { target: ticket.target, model: None, what: Change::ProbeUp });
         }
-        if let Some((model, after)) = remembered(entry, ticket).zip(after) {
+        ticket.spoke.set(true);
+        let Some(model) = remembered(entry, ticket) else { return };
+        if let Some(pass) = ticket.pass {
+            model.breaker.spoke(pass);
+        }
+        if let Some(after) = after {
             model.latency.first_token(&self.health.latency, prompt_tokens, after, now);
             if ticket.trickle {
                 model.latency.trickle_answered();
@@ -277,7 +292,8 @@ impl Store {
                 }
             }
         };
-        if let Some((model, pass)) = remembered(entry, &ticket).zip(ticket.pass) {
+        let pass = ticket.pass.map(|pass| pass.having(ticket.spoke.get()));
+        if let Some((model, pass)) = remembered(entry, &ticket).zip(pass) {
             model.in_flight = model.in_flight.saturating_sub(1);
             if ticket.trickle {
                 model.latency.end_trickle();

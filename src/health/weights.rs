@@ -49,6 +49,7 @@ pub const fn weight(cause: Cause) -> u16 {
         | Cause::Exhausted
         | Cause::Suspended
         | Cause::Drill
+        | Cause::Hedged
         | Cause::Internal => 0,
     }
 }

@@ -137,7 +137,7 @@ pub fn attempt_failed(request: &str, target: &str, failure: &Failure, took: Dura
         };
     }
     if failure.cause.fault() == crate::cause::Fault::Downstream
-        || matches!(failure.cause, Cause::Suspended | Cause::Drill)
+        || matches!(failure.cause, Cause::Suspended | Cause::Drill | Cause::Hedged)
     {
         tell!(info);
     } else {

@@ -5,7 +5,8 @@
 //! it. A request's body is read and planned before the machine begins.
 //!
 //! `Planned → Attempting → Gating → Relaying → Done`; each failed attempt leads back to `Attempting`, at once to
-//! another candidate, or by way of `Asking` and `Pausing` to one that is asked again.
+//! another candidate, or by way of `Asking` and `Pausing` to one that is asked again. Beside an attempt whose first
+//! token is late a second one may run, the hedge: the first of the two to commit is the answer.
 
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,12 @@ pub enum Event<'a> {
     Head,
     /// The engine reported that it got further with the prompt.
     Progress,
+    /// The hedge that [`Action::Hedge`] asked for runs now. Nothing is told where it does not.
+    Hedges(usize),
+    /// The hedge has its first token.
+    HedgeWon,
+    /// The hedge failed; its target may have named a pause.
+    HedgeFailed(Cause, Option<Duration>),
     /// The gate's verdict.
     Verdict(&'a Verdict),
     /// The target refused, and may have named a pause; [`Cause::ClientFault`] means that its answer belongs to the
@@ -85,6 +92,18 @@ pub enum Action {
     Wait,
     /// Show the client a sign of life.
     Beat,
+    /// Ask this candidate, too, if a hedge may be had; go on with what is under way meanwhile.
+    Hedge {
+        /// Position in the plan.
+        candidate: usize,
+    },
+    /// The hedge is out of time: drop it, and go on.
+    DropHedge,
+    /// Drop what is left of the last attempt: the hedge is the attempt from here on, wait for what comes of it.
+    Adopt {
+        /// Position in the plan.
+        candidate: usize,
+    },
     /// Out of time while gating: ask the gate what it makes of it, with this cause.
     Expire(Cause),
     /// Release the held bytes, then relay.
@@ -143,8 +162,27 @@ enum State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    Connecting { until: Instant, fresh: bool },
-    AwaitingHead { clock: TokenClock, fresh: bool },
+    /// It began as a hedge, and tells of nothing but its end.
+    Adopted {
+        until: Instant,
+    },
+    Connecting {
+        until: Instant,
+        fresh: bool,
+    },
+    AwaitingHead {
+        clock: TokenClock,
+        fresh: bool,
+    },
+}
+
+/// The attempt beside the present one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hedge {
+    /// It is begun then.
+    Due(Instant),
+    /// At this candidate, until then.
+    Running(usize, Instant),
 }
 
 /// The first-token deadline of one attempt. It is measured from the moment the request could be sent,
@@ -173,6 +211,9 @@ pub struct Exchange {
     rejected_as_too_long: bool,
     empties_with_tokens: u32,
     kept: Option<Emptiness>,
+    /// After how long each candidate's first token is late; empty where hedging is off.
+    late_after: Vec<Option<Duration>>,
+    hedge: Option<Hedge>,
 }
 
 impl Exchange {
@@ -198,7 +239,14 @@ impl Exchange {
             rejected_as_too_long: false,
             empties_with_tokens: 0,
             kept: None,
+            late_after: Vec::new(),
+            hedge: None,
         }
+    }
+
+    /// After how long each candidate's first token is late, so that the next one may be asked beside it.
+    pub fn hedging(&mut self, late_after: Vec<Option<Duration>>) {
+        self.late_after = late_after;
     }
 
     /// How candidates with `max_retries` are asked again. `seed` decides the jitter.
@@ -211,6 +259,8 @@ impl Exchange {
     pub fn replan(&mut self, candidates: Vec<Candidate>) {
         if self.state == State::Planned {
             self.turns = self.turns.renewed(candidates.len());
+            // The first of them comes before those that were known.
+            self.late_after.clear();
             self.candidates = candidates;
         }
     }
@@ -249,7 +299,9 @@ impl Exchange {
         let beat = self.beat.map(|(_, at)| at);
         let own = match self.state {
             State::Planned | State::Done => return None,
-            State::Attempting { phase: Phase::Connecting { until, .. }, .. }
+            State::Attempting {
+                phase: Phase::Connecting { until, .. } | Phase::Adopted { until }, ..
+            }
             | State::Asking { until, .. }
             | State::Pausing { until, .. } => until,
             State::Attempting { phase: Phase::AwaitingHead { clock, .. }, .. }
@@ -257,6 +309,10 @@ impl Exchange {
             State::Relaying { stall_at, end_at, .. } => {
                 return Some(end_at.map_or(stall_at, |at| at.min(stall_at)));
             }
+        };
+        let own = match self.hedge {
+            Some(Hedge::Due(at) | Hedge::Running(_, at)) => own.min(at),
+            None => own,
         };
         let own = own.min(self.total);
         Some(beat.map_or(own, |at| at.min(own)))
@@ -297,6 +353,20 @@ impl Exchange {
                 Action::Read
             }
             (State::Gating { n, .. }, Event::Verdict(verdict)) => self.verdict(n, verdict, now),
+            (State::Attempting { .. } | State::Gating { .. }, Event::Hedges(candidate)) => {
+                self.hedges(candidate, now)
+            }
+            (State::Attempting { n, phase: Phase::Adopted { .. } }, Event::HedgeWon) => self.commit(n, now),
+            (State::Attempting { n, phase: Phase::Adopted { .. } }, Event::HedgeFailed(cause, wait)) => {
+                self.rejected(n, cause, wait, now)
+            }
+            (State::Attempting { n, .. } | State::Gating { n, .. }, Event::HedgeWon) => {
+                self.hedge_won(n, now)
+            }
+            (State::Attempting { .. } | State::Gating { .. }, Event::HedgeFailed(cause, wait)) => {
+                self.hedge_failed(cause, wait, now);
+                Action::Wait
+            }
             (State::Attempting { n, phase }, Event::Deadline) => self.attempt_deadline(n, phase, now),
             (State::Gating { clock, .. }, Event::Deadline) => self.gate_deadline(clock, now),
             (State::Relaying { n, end_at, .. }, Event::Moved { spoke, finished, done }) => {
@@ -329,9 +399,7 @@ impl Exchange {
         if now >= self.total {
             return self.refuse(Cause::TimeoutTotal);
         }
-        let fits =
-            |c: &Candidate| self.window_above.is_none_or(|least| c.context.is_some_and(|has| has > least));
-        match self.turns.next(last, &self.candidates, fits, self.total, now) {
+        match self.next_turn(last, now) {
             Turn::First(n) => self.attempt(n, now),
             Turn::Again(n, until) => {
                 self.state = State::Asking { n, until };
@@ -341,9 +409,17 @@ impl Exchange {
         }
     }
 
+    fn next_turn(&self, last: Option<usize>, now: Instant) -> Turn {
+        let fits =
+            |c: &Candidate| self.window_above.is_none_or(|least| c.context.is_some_and(|has| has > least));
+        self.turns.next(last, &self.candidates, fits, self.total, now)
+    }
+
     fn attempt(&mut self, n: usize, now: Instant) -> Action {
         let Some(candidate) = self.candidates.get(n) else { return self.refuse(Cause::Internal) };
         let until = now + candidate.deadlines.connect;
+        let late_after = self.late_after.get(n).copied().flatten();
+        self.hedge = late_after.and_then(|after| now.checked_add(after)).map(Hedge::Due);
         self.turns.asked(n);
         self.state = State::Attempting { n, phase: Phase::Connecting { until, fresh: false } };
         Action::Connect { candidate: n, fresh: false }
@@ -370,10 +446,7 @@ impl Exchange {
 
     fn connected(&mut self, n: usize, fresh: bool, now: Instant) -> Action {
         let Some(candidate) = self.candidates.get(n) else { return self.refuse(Cause::Internal) };
-        let d = &candidate.deadlines;
-        let thousandths = u32::try_from(self.prompt_tokens).unwrap_or(u32::MAX);
-        let slope = d.first_token_per_1k.saturating_mul(thousandths) / 1000;
-        let allowance = d.first_token.saturating_add(slope);
+        let (d, allowance) = (&candidate.deadlines, self.allowance(candidate));
         // Nobody is left to turn to: a silent start may be a model being loaded, which is worth waiting for.
         let last = !self.turns.has_fresh();
         let (wait, cause) = if last && candidate.loads && d.load > allowance {
@@ -387,9 +460,18 @@ impl Exchange {
         Action::Send
     }
 
+    /// How long its first token may take.
+    fn allowance(&self, candidate: &Candidate) -> Duration {
+        let d = &candidate.deadlines;
+        let thousandths = u32::try_from(self.prompt_tokens).unwrap_or(u32::MAX);
+        d.first_token.saturating_add(d.first_token_per_1k.saturating_mul(thousandths) / 1000)
+    }
+
     /// A pooled connection that the server had closed meanwhile is no failure: once more, on a fresh one.
     fn stale(&mut self, n: usize, phase: Phase, now: Instant) -> Action {
-        let (Phase::Connecting { fresh, .. } | Phase::AwaitingHead { fresh, .. }) = phase;
+        let (Phase::Connecting { fresh, .. } | Phase::AwaitingHead { fresh, .. }) = phase else {
+            return Action::Wait;
+        };
         if fresh {
             return self.next(n, Cause::Closed, None, now);
         }
@@ -405,6 +487,7 @@ impl Exchange {
     fn rejected(&mut self, n: usize, cause: Cause, wait: Option<Duration>, now: Instant) -> Action {
         if cause == Cause::ClientFault {
             self.note(n, cause);
+            self.lose_hedge(Cause::Hedged);
             self.state = State::Done;
             return Action::PassRejection;
         }
@@ -424,6 +507,7 @@ impl Exchange {
                 self.empties_with_tokens += u32::from(*emptiness == Emptiness::StopWithTokens);
                 if self.empties_with_tokens >= 2 {
                     self.note(n, Cause::Empty);
+                    self.lose_hedge(Cause::Hedged);
                     self.state = State::Done;
                     return Action::PassEmpty;
                 }
@@ -436,6 +520,7 @@ impl Exchange {
         let Some(candidate) = self.candidates.get(n) else { return self.refuse(Cause::Internal) };
         let stall_at = now + candidate.deadlines.between_tokens;
         self.beat = None;
+        self.lose_hedge(Cause::Hedged);
         self.state = State::Relaying { n, stall_at, end_at: None };
         Action::Commit
     }
@@ -447,7 +532,10 @@ impl Exchange {
         match phase {
             Phase::Connecting { until, .. } if now >= until => self.next(n, Cause::TimeoutConnect, None, now),
             Phase::AwaitingHead { clock, .. } if now >= clock.until => self.next(n, clock.cause, None, now),
-            Phase::Connecting { .. } | Phase::AwaitingHead { .. } => self.beat(now),
+            Phase::Adopted { until } if now >= until => self.next(n, Cause::TimeoutFirstToken, None, now),
+            Phase::Connecting { .. } | Phase::AwaitingHead { .. } | Phase::Adopted { .. } => {
+                self.hedge_deadline(now).unwrap_or_else(|| self.beat(now))
+            }
         }
     }
 
@@ -455,7 +543,10 @@ impl Exchange {
         if now >= self.total {
             return Action::Expire(Cause::TimeoutTotal);
         }
-        if now >= clock.until { Action::Expire(clock.cause) } else { self.beat(now) }
+        if now >= clock.until {
+            return Action::Expire(clock.cause);
+        }
+        self.hedge_deadline(now).unwrap_or_else(|| self.beat(now))
     }
 
     fn beat(&mut self, now: Instant) -> Action {
@@ -501,7 +592,13 @@ impl Exchange {
         }
         let most = self.candidates.get(n).map_or(0, |candidate| candidate.max_retries);
         self.turns.failed(n, most, cause, wait, now);
-        self.turn(Some(n), now)
+        match self.hedge.take() {
+            Some(Hedge::Running(n, until)) => {
+                self.state = State::Attempting { n, phase: Phase::Adopted { until } };
+                Action::Adopt { candidate: n }
+            }
+            Some(Hedge::Due(_)) | None => self.turn(Some(n), now),
+        }
     }
 
     fn exhausted(&mut self) -> Action {
@@ -523,13 +620,67 @@ impl Exchange {
         self.refuse(Cause::TimeoutTotal)
     }
 
+    /// The present attempt is late: the next candidate that was not asked yet, if there is one.
+    fn hedge_deadline(&mut self, now: Instant) -> Option<Action> {
+        match self.hedge {
+            Some(Hedge::Due(at)) if now >= at => {
+                self.hedge = None;
+                let Turn::First(candidate) = self.next_turn(None, now) else { return None };
+                Some(Action::Hedge { candidate })
+            }
+            Some(Hedge::Running(_, until)) if now >= until => {
+                self.hedge_failed(Cause::TimeoutFirstToken, None, now);
+                Some(Action::DropHedge)
+            }
+            Some(_) | None => None,
+        }
+    }
+
+    fn hedges(&mut self, candidate: usize, now: Instant) -> Action {
+        let Some(hedge) = self.candidates.get(candidate) else { return Action::Wait };
+        if self.hedge.is_none() && self.next_turn(None, now) == Turn::First(candidate) {
+            let until = now + hedge.deadlines.connect + self.allowance(hedge);
+            self.turns.asked(candidate);
+            self.hedge = Some(Hedge::Running(candidate, until));
+        }
+        Action::Wait
+    }
+
+    fn hedge_won(&mut self, n: usize, now: Instant) -> Action {
+        match self.hedge.take() {
+            Some(Hedge::Running(winner, _)) => {
+                self.note(n, Cause::Hedged);
+                self.commit(winner, now)
+            }
+            Some(Hedge::Due(_)) | None => Action::Wait,
+        }
+    }
+
+    fn hedge_failed(&mut self, cause: Cause, wait: Option<Duration>, now: Instant) {
+        if let Some(Hedge::Running(n, _)) = self.hedge {
+            self.hedge = None;
+            self.note(n, cause);
+            let most = self.candidates.get(n).map_or(0, |candidate| candidate.max_retries);
+            self.turns.failed(n, most, cause, wait, now);
+        }
+    }
+
+    /// Whatever the hedge would have said is of no use any more.
+    fn lose_hedge(&mut self, cause: Cause) {
+        if let Some(Hedge::Running(n, _)) = self.hedge.take() {
+            self.note(n, cause);
+        }
+    }
+
     fn refuse(&mut self, cause: Cause) -> Action {
+        self.lose_hedge(cause);
         self.state = State::Done;
         Action::Refuse(cause)
     }
 
     fn stop(&mut self, cause: Cause) -> Action {
         let before = std::mem::replace(&mut self.state, State::Done);
+        let hedge = self.hedge.take();
         match before {
             State::Done => Action::Wait,
             State::Planned
@@ -545,6 +696,8 @@ impl Exchange {
             State::Relaying { .. } => Action::EndBroken(cause),
             State::Attempting { n, .. } | State::Gating { n, .. } => {
                 self.note(n, cause);
+                self.hedge = hedge;
+                self.lose_hedge(cause);
                 Action::Refuse(cause)
             }
             State::Planned | State::Asking { .. } | State::Pausing { .. } => Action::Refuse(cause),

@@ -8,6 +8,8 @@ use crate::config::{Deadlines, Place};
 mod again;
 #[path = "exchange_tests/any.rs"]
 mod any;
+#[path = "exchange_tests/hedge.rs"]
+mod hedge;
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)

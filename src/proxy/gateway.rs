@@ -200,6 +200,13 @@ impl Gateway {
         Some(GateRoom { buffer: self.pool.take()?, _permit: permit })
     }
 
+    /// A gate buffer, if one is free now.
+    #[must_use]
+    pub fn free_gate_room(&self) -> Option<GateRoom> {
+        let permit = Arc::clone(&self.gates).try_acquire_owned().ok()?;
+        Some(GateRoom { buffer: self.pool.take()?, _permit: permit })
+    }
+
     /// An unguessable request id: 128 random bits in hex.
     #[must_use]
     pub fn request_id(&self) -> String {

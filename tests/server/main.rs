@@ -15,6 +15,7 @@ mod budgets;
 mod cancel;
 mod endpoints;
 mod health;
+mod hedges;
 mod keys;
 mod limits;
 mod operating;

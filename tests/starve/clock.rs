@@ -145,7 +145,8 @@ fn jumps_of_the_clock_break_no_deadline_and_make_none_late() {
         let folder = Folder::new();
         let clock = WallClock::new(&folder);
         let more = "deadlines = { first_token = \"600ms\", between_tokens = \"600ms\" }";
-        let program = Program::start_in(folder, &target("a", "openai", &server, more), &clock.env()).await;
+        let config = target("a", "openai", &server, more) + "[breaker]\nenabled = false\n";
+        let program = Program::start_in(folder, &config, &clock.env()).await;
         // A running stream: each jump is longer than any deadline.
         let mut wire = Wire::connect(program.addr).await;
         wire.write(request("POST", CHAT, &[], &chat(true))).await;

@@ -22,7 +22,11 @@ impl Driver {
             let gateway = &self.job.gateway;
             gateway.process.spending.request(key, gateway.when(now()));
         }
-        self.plan.waits_for().is_none() || self.waited().await
+        let admitted = self.plan.waits_for().is_none() || self.waited().await;
+        if admitted {
+            self.may_hedge();
+        }
+        admitted
     }
 
     /// The key's requests and tokens; its money only where nobody is left who costs none.

@@ -1,17 +1,18 @@
 //! One attempt, up to its response head: connect, send, and what a refusal means.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
+use http::{HeaderMap, Method, Request};
 
 use super::{Driver, Kept, Stage};
 use crate::cause::{Cause, Failure};
-use crate::config::Kind;
-use crate::dialect::request::Changes;
+use crate::config::{Config, Kind};
+use crate::dialect::request::{Call, Changes};
 use crate::dialect::{self, Dialect};
 use crate::gate::pool::Buffer;
-use crate::gate::{Gate, Verdict, answer};
+use crate::gate::{Gate, Rules, Verdict, answer};
 use crate::limits;
 use crate::observe::{Limit, Outcome};
 use crate::proxy::exchange::{Action, Event};
@@ -19,7 +20,7 @@ use crate::proxy::head::{self, HeadKind};
 use crate::proxy::refusal;
 use crate::proxy::relay::Edits;
 use crate::proxy::upstream::{Reply, RequestBody, SendError};
-use crate::route;
+use crate::route::{self, Candidate};
 use crate::time::now;
 use crate::wire::json;
 
@@ -80,70 +81,36 @@ impl Driver {
 
     /// The target refused, or sent JSON where a stream was due: its text says why.
     pub(super) async fn rejected(&mut self, mut reply: Reply) -> Action {
-        let status = reply.status;
-        let bound =
-            if status.is_client_error() { limits::CLIENT_FAULT_BODY_BYTES } else { limits::ERROR_BODY_BYTES };
-        let mut body = Vec::new();
-        let reading = async {
-            while body.len() < bound
-                && let Some(Ok(chunk)) = reply.chunk().await
-            {
-                body.extend_from_slice(&chunk[..chunk.len().min(bound - body.len())]);
-            }
+        let body = match self.pace.run(refusal_body(&mut reply)).await {
+            Ok(body) => body,
+            Err(action) => return action,
         };
-        // The status is known; a body that dawdles adds nothing worth waiting for.
-        if let Err(action) = self.pace.run(tokio::time::timeout(limits::ERROR_BODY_TIME, reading)).await {
-            return action;
+        let refused = refused(&reply, body, self.rules(), self.target());
+        self.attempt.retry_after = refused.wait;
+        if !refused.rejects {
+            return self.failed(refused.failure);
         }
-        if status.is_success() {
-            let (verdict, _) = answer::judge(self.rules(), &body);
-            return self.failed(match verdict {
-                Verdict::Failed(failure) => failure,
-                Verdict::Commit | Verdict::Empty(_) | Verdict::Overflow => {
-                    Failure::with(Cause::Protocol, "a JSON answer where a stream was asked for")
-                }
-            });
-        }
-        let cause = dialect::classify_status(status.as_u16(), &body);
-        self.attempt.detail = Failure::with(cause, &text_of(&body)).detail;
-        self.attempt.retry_after = head::retry_after(&reply.headers);
-        if matches!(cause, Cause::ClientFault | Cause::ContextOverflow) {
-            self.rejection = Some(Kept {
-                status,
-                headers: head::to_client(&reply.headers),
-                body: Bytes::from(body),
-                target: self.target(),
-            });
-        }
-        self.pace.exchange.on(Event::Rejected(cause, self.attempt.retry_after), now())
+        self.attempt.detail = refused.failure.detail;
+        self.rejection = refused.kept.or(self.rejection.take());
+        self.pace.exchange.on(Event::Rejected(refused.failure.cause, refused.wait), now())
     }
 
     pub(super) fn request(&mut self) -> Result<Request<RequestBody>, Failure> {
         let candidate =
             self.plan.candidates.get(self.attempt.candidate).ok_or(Failure::new(Cause::Internal))?;
-        let target =
-            self.job.gateway.config.targets.get(candidate.target).ok_or(Failure::new(Cause::Internal))?;
-        let call = &self.job.call;
-        let counts = matches!(call.dialect, Dialect::OpenaiChat | Dialect::OpenaiCompletions);
-        let changes = Changes {
-            model: (candidate.model != call.model).then_some(candidate.model.as_str()),
-            // llama.cpp reports its counts unasked, and moves its `timings` when asked for usage (into a chunk
-            // that would then be hidden).
-            ask_usage: counts && target.include_usage && target.kind != Kind::Llamacpp,
-            ask_progress: call.dialect == Dialect::OpenaiChat && target.kind == Kind::Llamacpp,
+        let job = &self.job;
+        let source = Source {
+            config: &job.gateway.config,
+            call: &job.call,
+            method: &job.method,
+            path: &job.path,
+            headers: &job.headers,
+            credential: &job.credential,
+            body: &job.body.bytes,
         };
-        self.attempt.edits = Edits {
-            hide_usage: changes.ask_usage && call.stream && !call.wants_usage,
-            hide_progress: changes.ask_progress && call.stream && !call.wants_progress,
-            model: None,
-        };
-        let path = route::joined_path(target, &self.job.path);
-        let mut request = Request::builder().method(self.job.method.clone()).uri(path);
-        if let Some(headers) = request.headers_mut() {
-            head::to_upstream(headers, &self.job.headers, target, &self.job.credential);
-        }
-        let slices = dialect::request::apply(&self.job.body.bytes, call.edits(&changes));
-        request.body(RequestBody::new(slices)).map_err(|e| Failure::with(Cause::Internal, &e.to_string()))
+        let (request, edits) = source.request(candidate)?;
+        self.attempt.edits = edits;
+        Ok(request)
     }
 
     pub(super) async fn take_room(&mut self) -> bool {
@@ -173,6 +140,100 @@ impl Driver {
     pub(super) fn take_buffer(&mut self) -> Option<Buffer> {
         self.room.as_mut().and_then(|(buffer, _)| buffer.take())
     }
+}
+
+/// What requests to targets are made of.
+pub(super) struct Source<'a> {
+    pub(super) config: &'a Config,
+    pub(super) call: &'a Call,
+    pub(super) method: &'a Method,
+    pub(super) path: &'a str,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) credential: &'a HeaderMap,
+    pub(super) body: &'a Bytes,
+}
+
+impl Source<'_> {
+    /// The request to this candidate, and what must be changed in its answer because of it.
+    pub(super) fn request(&self, candidate: &Candidate) -> Result<(Request<RequestBody>, Edits), Failure> {
+        let target = self.config.targets.get(candidate.target).ok_or(Failure::new(Cause::Internal))?;
+        let call = self.call;
+        let counts = matches!(call.dialect, Dialect::OpenaiChat | Dialect::OpenaiCompletions);
+        let changes = Changes {
+            model: (candidate.model != call.model).then_some(candidate.model.as_str()),
+            // llama.cpp reports its counts unasked, and moves its `timings` when asked for usage (into a chunk
+            // that would then be hidden).
+            ask_usage: counts && target.include_usage && target.kind != Kind::Llamacpp,
+            ask_progress: call.dialect == Dialect::OpenaiChat && target.kind == Kind::Llamacpp,
+        };
+        let edits = Edits {
+            hide_usage: changes.ask_usage && call.stream && !call.wants_usage,
+            hide_progress: changes.ask_progress && call.stream && !call.wants_progress,
+            model: None,
+        };
+        let path = route::joined_path(target, self.path);
+        let mut request = Request::builder().method(self.method.clone()).uri(path);
+        if let Some(headers) = request.headers_mut() {
+            head::to_upstream(headers, self.headers, target, self.credential);
+        }
+        let slices = dialect::request::apply(self.body, call.edits(&changes));
+        let request = request.body(RequestBody::new(slices));
+        Ok((request.map_err(|e| Failure::with(Cause::Internal, &e.to_string()))?, edits))
+    }
+}
+
+/// What a refusal means.
+pub(super) struct Refused {
+    pub(super) failure: Failure,
+    /// The pause that it asks for.
+    pub(super) wait: Option<Duration>,
+    /// It may become the client's answer.
+    pub(super) kept: Option<Kept>,
+    /// It is one: not a 200 with something else inside.
+    pub(super) rejects: bool,
+}
+
+/// As much of a refusal's text as says why.
+pub(super) async fn refusal_body(reply: &mut Reply) -> Vec<u8> {
+    let bound = if reply.status.is_client_error() {
+        limits::CLIENT_FAULT_BODY_BYTES
+    } else {
+        limits::ERROR_BODY_BYTES
+    };
+    let mut body = Vec::new();
+    let reading = async {
+        while body.len() < bound
+            && let Some(Ok(chunk)) = reply.chunk().await
+        {
+            body.extend_from_slice(&chunk[..chunk.len().min(bound - body.len())]);
+        }
+    };
+    // The status is known; a body that dawdles adds nothing worth waiting for.
+    let _late = tokio::time::timeout(limits::ERROR_BODY_TIME, reading).await;
+    body
+}
+
+pub(super) fn refused(reply: &Reply, body: Vec<u8>, rules: Rules, target: usize) -> Refused {
+    let wait = head::retry_after(&reply.headers);
+    if reply.status.is_success() {
+        let (verdict, _) = answer::judge(rules, &body);
+        let failure = match verdict {
+            Verdict::Failed(failure) => failure,
+            Verdict::Commit | Verdict::Empty(_) | Verdict::Overflow => {
+                Failure::with(Cause::Protocol, "a JSON answer where a stream was asked for")
+            }
+        };
+        return Refused { failure, wait: None, kept: None, rejects: false };
+    }
+    let cause = dialect::classify_status(reply.status.as_u16(), &body);
+    let failure = Failure::with(cause, &text_of(&body));
+    let kept = matches!(cause, Cause::ClientFault | Cause::ContextOverflow).then(|| Kept {
+        status: reply.status,
+        headers: head::to_client(&reply.headers),
+        body: Bytes::from(body),
+        target,
+    });
+    Refused { failure, wait, kept, rejects: true }
 }
 
 /// What an error body says, for a person.

@@ -8,6 +8,7 @@ mod admission;
 mod attempt;
 mod ending;
 mod gating;
+mod hedge;
 mod pace;
 mod relaying;
 
@@ -123,6 +124,9 @@ pub async fn drive(job: Job) {
         dialect: job.call.dialect,
         id: job.id.clone(),
         head_sent: false,
+        hedges: None,
+        hedge: None,
+        over: None,
     };
     Driver {
         job,
@@ -163,6 +167,8 @@ struct Attempt {
     reply: Option<Reply>,
     stage: Stage,
     edits: Edits,
+    /// For the gate's buffer, where it is not the request's own.
+    permit: Option<OwnedSemaphorePermit>,
     /// What the target said, for the log and for the client when all fail.
     detail: String,
     retry_after: Option<Duration>,
@@ -207,8 +213,24 @@ impl Driver {
         let mut action = self.pace.exchange.on(Event::Start, now());
         loop {
             self.note_failures();
+            let goes_on = matches!(
+                action,
+                Action::Connect { fresh: true, .. }
+                    | Action::Adopt { .. }
+                    | Action::Commit
+                    | Action::Send
+                    | Action::Read
+                    | Action::Wait
+                    | Action::Beat
+                    | Action::Expire(_)
+            );
+            if !goes_on {
+                self.pace.hedge = None;
+            }
             action = match action {
                 Action::Connect { candidate, fresh } => self.connect(candidate, fresh).await,
+                Action::Adopt { candidate } => self.adopt(candidate).await,
+                Action::Hedge { .. } | Action::DropHedge => self.read().await,
                 Action::AskRetry => self.ask_retry(),
                 Action::Pause => self.pause().await,
                 Action::Send => self.send().await,
@@ -261,6 +283,17 @@ impl Driver {
         let known = self.account.failures().len();
         for tried in self.pace.exchange.tried().iter().skip(known) {
             let target = self.plan.candidates.get(tried.candidate).map_or(0, |candidate| candidate.target);
+            if let Some(over) = self.pace.over.take_if(|over| over.candidate == tried.candidate)
+                && let hedge::Over { open, end: Err(lost), .. } = *over
+            {
+                self.rejection = lost.kept.or(self.rejection.take());
+                self.account.other_failed(Some(open), target, lost.failure, lost.wait);
+                continue;
+            }
+            if tried.candidate != self.attempt.candidate {
+                self.account.other_failed(None, target, Failure::new(tried.cause), None);
+                continue;
+            }
             let failure = Failure { cause: tried.cause, detail: std::mem::take(&mut self.attempt.detail) };
             self.account.attempt_failed(target, failure, self.attempt.retry_after);
         }

@@ -1,8 +1,13 @@
 //! The exchange with its clock, and what the client sees before a commit.
 
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
+use super::hedge::{Hedges, Over, Running};
 use crate::dialect::{Dialect, reply};
 use crate::limits;
 use crate::proxy::clock::{Clock, First};
@@ -19,6 +24,17 @@ pub(super) struct Pace {
     pub(super) dialect: Dialect,
     pub(super) id: String,
     pub(super) head_sent: bool,
+    /// What hedges are made of, where they are on.
+    pub(super) hedges: Option<Rc<Hedges>>,
+    pub(super) hedge: Option<Running>,
+    /// What came of one: who won, or who failed, until the driver has taken it up.
+    pub(super) over: Option<Box<Over>>,
+}
+
+/// What goes on first: the driver's I/O, or the hedge beside it.
+enum Either<T> {
+    Io(T),
+    Hedge(Box<Over>),
 }
 
 impl Pace {
@@ -26,18 +42,48 @@ impl Pace {
     pub(super) async fn run<T>(&mut self, io: impl Future<Output = T>) -> Result<T, Action> {
         let mut io = std::pin::pin!(io);
         loop {
-            let first = self.clock.race_pinned(self.exchange.deadline(), io.as_mut()).await;
+            let hedge = &mut self.hedge;
+            let mut either = std::pin::pin!(poll_fn(|cx| {
+                if let Poll::Ready(done) = io.as_mut().poll(cx) {
+                    return Poll::Ready(Either::Io(done));
+                }
+                match hedge {
+                    Some(hedge) => hedge.as_mut().poll(cx).map(Either::Hedge),
+                    None => Poll::Pending,
+                }
+            }));
+            let first = self.clock.race_pinned(self.exchange.deadline(), either.as_mut()).await;
             let action = match first {
-                First::Done(done) => return Ok(done),
+                First::Done(Either::Io(done)) => return Ok(done),
+                First::Done(Either::Hedge(over)) => self.hedge_over(over),
                 First::Deadline => self.exchange.on(Event::Deadline, now()),
                 First::Stop(cause) => self.exchange.on(Event::Stop(cause), now()),
             };
             match action {
                 Action::Wait => {}
                 Action::Beat => self.beat(),
+                Action::Hedge { candidate } => self.begin_hedge(candidate),
+                Action::DropHedge => self.hedge = None,
                 other => return Err(other),
             }
         }
+    }
+
+    fn begin_hedge(&mut self, candidate: usize) {
+        self.hedge = self.hedges.as_ref().and_then(|hedges| hedges.begin(candidate));
+        if self.hedge.is_some() {
+            self.exchange.on(Event::Hedges(candidate), now());
+        }
+    }
+
+    fn hedge_over(&mut self, over: Box<Over>) -> Action {
+        self.hedge = None;
+        let event = match &over.end {
+            Ok(_) => Event::HedgeWon,
+            Err(lost) => Event::HedgeFailed(lost.failure.cause, lost.wait),
+        };
+        self.over = Some(over);
+        self.exchange.on(event, now())
     }
 
     /// A sign of life: the head, then what this dialect's clients bear.

@@ -19,13 +19,18 @@ use crate::time::now;
 impl Driver {
     /// The point of no return.
     pub(super) async fn commit(&mut self) -> Action {
+        self.settle();
         let Some(reply) = self.attempt.reply.as_ref() else {
             return self.failed(Failure::new(Cause::Internal));
         };
         let (status, mut headers) = (reply.status, head::to_client(&reply.headers));
         let at = now();
         self.account.committed(self.target(), at);
-        let failed_over = self.account.failures().iter().any(|(failed, _)| *failed != self.target());
+        let failed_over = self
+            .account
+            .failures()
+            .iter()
+            .any(|(failed, failure)| *failed != self.target() && failure.cause != Cause::Hedged);
         // A drill says nothing about routing, and no conversation stays where it was sent by one.
         if !self.account.was_drilled() {
             self.account.is_away(!self.plan.home.contains(&self.target()));
@@ -40,7 +45,7 @@ impl Driver {
                 let call = &self.job.call;
                 let mut relay = Box::new(Relay::new(call.dialect, self.edits()).expecting(call.choices));
                 let held = Bytes::copy_from_slice(gate.held());
-                drop((gate, self.room.take()));
+                drop((gate, self.room.take(), self.attempt.permit.take()));
                 let mut out = Vec::new();
                 relay.held(held, &mut out);
                 relay.push(rest, &mut out);

@@ -23,6 +23,8 @@ enum Happens {
     Broke,
     ErrorEvent,
     Budget(bool),
+    HedgeWon,
+    HedgeFailed(Cause),
     Deadline,
     Stop(Cause),
 }
@@ -59,6 +61,8 @@ fn happens() -> impl Strategy<Value = Happens> {
         2 => (prop_oneof![failing(), Just(Cause::ClientFault)], wait())
             .prop_map(|(cause, wait)| Happens::Rejected(cause, wait)),
         2 => any::<bool>().prop_map(Happens::Budget),
+        2 => Just(Happens::HedgeWon),
+        2 => failing().prop_map(Happens::HedgeFailed),
         3 => any::<(bool, bool, bool)>().prop_map(|(a, b, c)| Happens::Moved(a, b, c)),
         1 => any::<bool>().prop_map(Happens::Ended),
         1 => Just(Happens::Broke),
@@ -101,6 +105,8 @@ struct Watch {
     asking: bool,
     granted: bool,
     denied: bool,
+    /// The hedge that was asked for.
+    offered: Option<usize>,
     sent: Option<Instant>,
     committed: bool,
     over: bool,
@@ -117,7 +123,8 @@ impl Watch {
         let now = crate::time::now();
         let policy = Retry { first, ..Retry::default() };
         let failed = vec![None; candidates.len()];
-        Watch {
+        let late_after = vec![Some(secs(2)); candidates.len()];
+        let mut watch = Watch {
             machine: Exchange::new(candidates, prompt, every, now + TOTAL, now).retrying(&policy, 7),
             start: now,
             now,
@@ -130,6 +137,7 @@ impl Watch {
             asking: false,
             granted: false,
             denied: false,
+            offered: None,
             sent: None,
             committed: false,
             over: false,
@@ -139,7 +147,9 @@ impl Watch {
             kept: false,
             refusal: false,
             asked: false,
-        }
+        };
+        watch.machine.hedging(late_after);
+        watch
     }
 
     /// Something happens, as the driver would report it: after `Expire` it is the gate's verdict.
@@ -156,6 +166,14 @@ impl Watch {
         self.granted = self.asking && matches!(happens, Happens::Budget(true));
         self.denied |= self.asking && matches!(happens, Happens::Budget(false));
         self.asking = false;
+        // It is begun at once, or not at all.
+        if let Some(hedge) = self.offered.take()
+            && !matches!(happens, Happens::Stop(_) | Happens::Deadline)
+        {
+            assert_eq!(self.machine.on(Event::Hedges(hedge), self.now), Action::Wait);
+            assert!(matches!(self.machine.hedge, Some(Hedge::Running(n, _)) if n == hedge));
+            self.connected.push(hedge);
+        }
         let before = self.machine.deadline();
         let event = match happens {
             Happens::Connected => Event::Connected,
@@ -166,6 +184,8 @@ impl Watch {
             Happens::Judged(verdict) => Event::Verdict(verdict),
             Happens::Rejected(cause, wait) => Event::Rejected(*cause, *wait),
             Happens::Budget(may) => Event::MayRetry(*may),
+            Happens::HedgeWon => Event::HedgeWon,
+            Happens::HedgeFailed(cause) => Event::HedgeFailed(*cause, None),
             Happens::Moved(spoke, finished, done) => moved(*spoke, *finished, *done),
             Happens::Ended(whole) => Event::Ended { whole: *whole },
             Happens::Broke => Event::Broke(Cause::Reset),
@@ -188,7 +208,15 @@ impl Watch {
         }
         self.check(event, action);
         if event == Event::Deadline && before.is_some() {
-            let moved = self.asked || matches!(action, Action::Connect { .. } | Action::AskRetry);
+            let moved = self.asked
+                || matches!(
+                    action,
+                    Action::Connect { .. }
+                        | Action::AskRetry
+                        | Action::Adopt { .. }
+                        | Action::Hedge { .. }
+                        | Action::DropHedge
+                );
             let later = self.machine.deadline().is_none_or(|at| at > self.now);
             assert!(moved || later, "{action:?}: a deadline that stays would spin");
         }
@@ -200,6 +228,7 @@ impl Watch {
         let overflow = match event {
             Event::Failed(cause) | Event::Rejected(cause, _) => cause == Cause::ContextOverflow,
             Event::Verdict(Verdict::Failed(failure)) => failure.cause == Cause::ContextOverflow,
+            Event::HedgeFailed(cause, _) => self.is_adopted() && cause == Cause::ContextOverflow,
             _ => false,
         };
         if overflow && gating {
@@ -210,12 +239,18 @@ impl Watch {
             }
         }
         if gating && self.fits(event) {
-            self.refusal |= matches!(event, Event::Rejected(Cause::ClientFault | Cause::ContextOverflow, _));
+            self.refusal |= matches!(event, Event::Rejected(Cause::ClientFault | Cause::ContextOverflow, _))
+                || (overflow && matches!(event, Event::HedgeFailed(..)));
             if let Event::Verdict(Verdict::Empty(emptiness)) = event {
                 self.kept |= *emptiness != Emptiness::Nothing;
                 self.hidden += usize::from(*emptiness == Emptiness::StopWithTokens);
             }
         }
+    }
+
+    /// Whether the present attempt began as a hedge.
+    fn is_adopted(&self) -> bool {
+        matches!(self.machine.state, State::Attempting { phase: Phase::Adopted { .. }, .. })
     }
 
     /// Whether the machine listens to this now.
@@ -249,8 +284,19 @@ impl Watch {
                 self.asked = true;
             }
             Action::Commit => {
-                assert!(!self.committed && event == Event::Verdict(&Verdict::Commit));
+                assert!(!self.committed);
+                assert!(event == Event::Verdict(&Verdict::Commit) || event == Event::HedgeWon);
+                assert_eq!(self.connected.len(), self.tried().len() + 1, "of all attempts one commits");
                 self.committed = true;
+            }
+            Action::Hedge { candidate } => {
+                assert!(!self.committed && event == Event::Deadline);
+                self.offered = Some(candidate);
+            }
+            Action::DropHedge => assert!(!self.committed && event == Event::Deadline),
+            Action::Adopt { candidate } => {
+                assert!(!self.committed && self.connected.contains(&candidate));
+                (self.current, self.sent) = (Some(candidate), None);
             }
             Action::PassRejection => assert!(self.refusal),
             Action::PassEmpty => assert!(self.kept),
@@ -261,8 +307,9 @@ impl Watch {
         let before_commit = matches!(action, Action::PassRejection | Action::PassEmpty | Action::Refuse(_));
         assert!(!(before_commit && self.committed));
         if before_commit {
-            assert_eq!(self.tried(), self.connected, "each attempt is accounted for once, in order");
+            assert_eq!(self.tried(), self.asked(), "each attempt is accounted for once");
         }
+        assert!(self.connected.len() <= self.tried().len() + 2, "two at most are under way");
         let ends = matches!(action, Action::EndClean | Action::EndBroken(_) | Action::Abandon);
         self.over |= before_commit || ends;
         assert_eq!(self.machine.is_done(), self.over);
@@ -271,7 +318,15 @@ impl Watch {
     }
 
     fn tried(&self) -> Vec<usize> {
-        self.machine.tried().iter().map(|tried| tried.candidate).collect()
+        let mut tried: Vec<usize> = self.machine.tried().iter().map(|tried| tried.candidate).collect();
+        tried.sort_unstable();
+        tried
+    }
+
+    fn asked(&self) -> Vec<usize> {
+        let mut asked = self.connected.clone();
+        asked.sort_unstable();
+        asked
     }
 
     fn connects(&mut self, event: Event<'_>, candidate: usize, fresh: bool) {
@@ -285,7 +340,7 @@ impl Watch {
                 self.window.is_none_or(|least| at.context.is_some_and(|has| has > least)),
                 "larger windows only"
             );
-            assert_eq!(self.tried(), self.connected);
+            assert_eq!(self.tried(), self.asked(), "nobody else is under way");
             if before == 0 {
                 assert!(self.connected.iter().all(|n| *n < candidate), "in order");
             } else {

@@ -23,8 +23,9 @@ pub fn run(data: &[u8]) {
     let start = edgeward::time::now();
     let heartbeat = (heartbeat > 0).then(|| Duration::from_millis(20 * u64::from(heartbeat)));
     let total = start + Duration::from_millis(200 * u64::from(total));
-    let machine = Exchange::new(candidates, 64 * u64::from(prompt), heartbeat, total, start)
+    let mut machine = Exchange::new(candidates, 64 * u64::from(prompt), heartbeat, total, start)
         .retrying(&Retry::default(), u64::from(prompt));
+    machine.hedging(vec![Some(Duration::from_millis(100)); count]);
     let mut watch =
         Watch { machine, seen: Seen::default(), now: start, beats: heartbeat.is_some(), grants: true };
     for event in events.chunks_exact(2) {
@@ -103,8 +104,10 @@ impl Watch {
             }
             9 | 10 => Event::Moved { spoke: with & 4 != 0, finished: with & 1 != 0, done: with & 2 != 0 },
             11 => Event::Ended { whole: with & 1 != 0 },
-            12 => Event::Broke(cause),
-            13 => Event::ErrorEvent(cause),
+            12 if with < 128 => Event::Broke(cause),
+            12 => Event::HedgeWon,
+            13 if with < 128 => Event::ErrorEvent(cause),
+            13 => Event::HedgeFailed(cause, None),
             14 if with < 250 => {
                 if let Some(due) = self.machine.deadline() {
                     self.now = self.now.max(due);
@@ -153,7 +156,7 @@ impl Watch {
         match action {
             Action::Connect { candidate, fresh } => self.connects(candidate, fresh),
             Action::Commit => {
-                assert_eq!(event, Event::Verdict(&Verdict::Commit));
+                assert!(event == Event::Verdict(&Verdict::Commit) || event == Event::HedgeWon);
                 assert!(!committed && self.seen.last.is_some());
                 self.seen.committed = true;
             }
@@ -167,6 +170,12 @@ impl Watch {
             Action::EndBroken(_) => assert!(committed),
             Action::Abandon => assert_eq!(event, Event::Stop(Cause::ClientGone)),
             Action::AskRetry => assert!(!committed),
+            Action::Hedge { candidate } => self.hedged(candidate, committed),
+            Action::DropHedge => assert!(!committed && event == Event::Deadline),
+            Action::Adopt { candidate } => {
+                assert!(!committed);
+                (self.seen.last, self.seen.again) = (Some(candidate), true);
+            }
             Action::Pause => assert_eq!(event, Event::MayRetry(true)),
             Action::Read | Action::Wait => {}
         }
@@ -188,6 +197,15 @@ impl Watch {
         let asked: u32 = self.seen.asked.iter().sum();
         assert!(tried.len() <= asked as usize, "{tried:?}");
         if action == Action::AskRetry { self.tell(Event::MayRetry(self.grants)) } else { action }
+    }
+
+    /// It runs at once, or not at all.
+    fn hedged(&mut self, candidate: usize, committed: bool) {
+        assert!(!committed && self.seen.asked[candidate..].iter().all(|asked| *asked == 0), "in order");
+        if self.grants {
+            self.machine.on(Event::Hedges(candidate), self.now);
+            self.seen.asked[candidate] += 1;
+        }
     }
 
     /// In order, each once, or again as often as it may be; a second time at once only on a fresh connection.
