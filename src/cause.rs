@@ -63,6 +63,8 @@ pub enum Cause {
     /// edgeward does not ask this target at present: since the plan was made its breaker has opened, its trials are
     /// under way, or its last place was taken.
     Suspended,
+    /// An operator's drill fails this attempt before anything is sent.
+    Drill,
     /// Of two attempts beside each other the other one was first.
     Hedged,
     /// The client's own mistake: the answer goes back unchanged, nobody else is tried.
@@ -94,7 +96,7 @@ pub enum Fault {
 
 impl Cause {
     /// Every cause, in the order of the enum; for metrics and exhaustive tests.
-    pub const ALL: [Cause; 36] = [
+    pub const ALL: [Cause; 37] = [
         Cause::Refused,
         Cause::Unreachable,
         Cause::Reset,
@@ -123,6 +125,7 @@ impl Cause {
         Cause::Truncated,
         Cause::Overflow,
         Cause::Suspended,
+        Cause::Drill,
         Cause::Hedged,
         Cause::ClientFault,
         Cause::ClientGone,
@@ -165,6 +168,7 @@ impl Cause {
             Cause::Truncated => "truncated",
             Cause::Overflow => "overflow",
             Cause::Suspended => "suspended",
+            Cause::Drill => "drill",
             Cause::Hedged => "hedged",
             Cause::ClientFault => "client_fault",
             Cause::ClientGone => "client_gone",
@@ -208,6 +212,7 @@ impl Cause {
             Cause::Truncated => "the stream ended without an end",
             Cause::Overflow => "sent too much before its first token",
             Cause::Suspended => "edgeward does not ask it at present",
+            Cause::Drill => "failed on purpose by a drill",
             Cause::Hedged => "another attempt was first",
             Cause::ClientFault => "refused the request as invalid",
             Cause::ClientGone => "the client went away",
@@ -226,6 +231,7 @@ impl Cause {
             Cause::ClientFault | Cause::ClientGone | Cause::Cancelled => Fault::Downstream,
             Cause::Draining
             | Cause::Suspended
+            | Cause::Drill
             | Cause::Hedged
             | Cause::NoBuffer
             | Cause::Exhausted
@@ -296,6 +302,7 @@ impl Cause {
             | Cause::Overflow => false,
             // Not the target's doing.
             Cause::Suspended
+            | Cause::Drill
             | Cause::Hedged
             | Cause::ClientFault
             | Cause::ClientGone

@@ -4,26 +4,33 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-use lexopt::{Arg, Parser, ValueExt};
+use lexopt::{Arg, Parser};
 
-use crate::config::value::nearest;
+use crate::config::parse_share;
+use crate::config::value::{nearest, parse_duration};
+use crate::proxy::drills::Wanted;
 
+mod ask;
 mod changes;
 mod check;
 #[cfg(feature = "sim")]
 mod demo;
+mod drill;
 mod footing;
 mod listeners;
 mod reload;
 mod run;
 mod serving;
 mod status;
+mod support;
 
 pub use check::check;
 #[cfg(feature = "sim")]
 pub use demo::demo;
+pub use drill::drill;
 pub use run::run;
 pub use status::status;
+pub use support::support;
 
 /// It worked.
 pub const EXIT_GOOD: u8 = 0;
@@ -52,6 +59,20 @@ pub enum Command {
         /// `--config`: tells where the running one's socket is.
         config: Option<PathBuf>,
     },
+    /// `drill`: fail a target on purpose for a few requests, and say what clients saw.
+    Drill {
+        /// `--config`: tells where the running one's socket is.
+        config: Option<PathBuf>,
+        /// The other options.
+        wanted: Wanted,
+    },
+    /// `support`: write everything that a bug report needs into one file.
+    Support {
+        /// `--config`: what is described, and where the running one's socket is.
+        config: Option<PathBuf>,
+        /// `--output`: the file; `-` is standard output.
+        output: Option<PathBuf>,
+    },
     /// `demo`: simulated servers, the gateway before them, and what happens. Only with feature `sim`.
     Demo,
     /// A command that has its place and its name, and is not in this build: `ledger`, `boards`, `record`, `replay`.
@@ -74,17 +95,102 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Each command: its name, whether it takes `--config`, what it does.
-const COMMANDS: [(&str, bool, &str); 8] = [
-    ("run", true, "serve, until SIGTERM"),
-    ("check", true, "show every mistake in the configuration, or what it does"),
-    ("status", true, "show a running edgeward's targets"),
-    ("ledger", false, "what was asked, answered and paid (not in this build yet)"),
-    ("boards", false, "the boards that are known (not in this build yet)"),
-    ("record", false, "record memory samples (not in this build yet)"),
-    ("replay", false, "replay a record (not in this build yet)"),
-    ("demo", false, "two simulated servers, and the gateway before them"),
+/// A command, as `--help` tells it.
+struct About {
+    name: &'static str,
+    /// What it takes.
+    options: &'static [&'static str],
+    /// The same, as people write it.
+    usage: &'static str,
+    does: &'static str,
+}
+
+const fn about(name: &'static str, does: &'static str) -> About {
+    About { name, options: &["--config"], usage: " [--config FILE]", does }
+}
+
+const fn later(name: &'static str, does: &'static str) -> About {
+    About { name, options: &[], usage: "", does }
+}
+
+/// Each command.
+const COMMANDS: [About; 10] = [
+    about("run", "serve, until SIGTERM"),
+    about("check", "show every mistake in the configuration, or what it does"),
+    about("status", "show a running edgeward's targets"),
+    About {
+        name: "drill",
+        options: &["--config", "--target", "--requests", "--share", "--for", "--yes"],
+        usage: " [--target NAME] [--requests N | --share P% --for TIME] [--yes] [--config FILE]",
+        does: "fail a target on purpose for a few requests, and say what clients saw",
+    },
+    About {
+        name: "support",
+        options: &["--config", "--output"],
+        usage: " [--output FILE] [--config FILE]",
+        does: "write what a bug report needs into one file, without keys and prompts",
+    },
+    later("ledger", "what was asked, answered and paid (not in this build yet)"),
+    later("boards", "the boards that are known (not in this build yet)"),
+    later("record", "record memory samples (not in this build yet)"),
+    later("replay", "replay a record (not in this build yet)"),
+    later("demo", "two simulated servers, and the gateway before them"),
 ];
+
+/// Each option, and what it needs behind it.
+const OPTIONS: [(&str, Option<&str>); 9] = [
+    ("--config", Some("a file: --config /etc/edgeward/edgeward.toml")),
+    ("--target", Some("a target's name: --target box")),
+    ("--requests", Some("a number: --requests 3")),
+    ("--share", Some("a percentage: --share 10%")),
+    ("--for", Some("a time: --for 60s")),
+    ("--output", Some("a file: --output report.txt")),
+    ("--yes", None),
+    ("--help", None),
+    ("--version", None),
+];
+
+/// The options that stand there, each with what is behind it.
+#[derive(Default)]
+struct Given(Vec<(&'static str, OsString)>);
+
+impl Given {
+    fn put(&mut self, name: &'static str, value: OsString) -> Result<(), Usage> {
+        if self.has(name) {
+            return Err(Usage(format!("{name} stands twice; name one")));
+        }
+        self.0.push((name, value));
+        Ok(())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(given, _)| *given == name)
+    }
+
+    fn take(&mut self, name: &str) -> Option<OsString> {
+        let at = self.0.iter().position(|(given, _)| *given == name)?;
+        Some(self.0.swap_remove(at).1)
+    }
+
+    fn path(&mut self, name: &str) -> Option<PathBuf> {
+        self.take(name).map(PathBuf::from)
+    }
+
+    /// Read by `read`, or a mistake that says what is wanted.
+    fn read<T>(&mut self, name: &str, read: impl Fn(&str) -> Option<T>) -> Result<Option<T>, Usage> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        let value = value.to_string_lossy();
+        match read(&value) {
+            Some(value) => Ok(Some(value)),
+            None => Err(needs(name, &format!(", not {value:?}"))),
+        }
+    }
+}
+
+fn needs(option: &str, but: &str) -> Usage {
+    let what = OPTIONS.iter().find(|(name, _)| *name == option).and_then(|(_, needs)| *needs);
+    Usage(format!("{option} needs {}{but}", what.unwrap_or("nothing")))
+}
 
 /// Reads the arguments that follow the program's name.
 ///
@@ -96,7 +202,7 @@ where
     I::Item: Into<OsString>,
 {
     let mut args = Parser::from_args(args);
-    let (mut command, mut config, mut help, mut version) = (None, None, false, false);
+    let (mut command, mut given) = (None, Given::default());
     loop {
         // The argument borrows the parser; what is needed of it is taken out before the parser goes on.
         let option = match args.next().map_err(|error| Usage(error.to_string()))? {
@@ -105,30 +211,31 @@ where
                 command = Some(one_command(&word.to_string_lossy(), command)?);
                 continue;
             }
+            Some(Arg::Short('c')) => "--config".to_owned(),
+            Some(Arg::Short('h')) => "--help".to_owned(),
+            Some(Arg::Short('V')) => "--version".to_owned(),
             Some(Arg::Short(short)) => format!("-{short}"),
             Some(Arg::Long(long)) => format!("--{long}"),
         };
-        match option.as_str() {
-            "-h" | "--help" => help = true,
-            "-V" | "--version" => version = true,
-            "-c" | "--config" => {
-                let path: PathBuf = args.value().and_then(|path| path.parse()).map_err(|_| {
-                    Usage("--config needs a file: --config /etc/edgeward/edgeward.toml".to_owned())
-                })?;
-                if path.as_os_str().is_empty() {
-                    return Err(Usage("--config needs a file, not an empty word".to_owned()));
-                }
-                if config.replace(path).is_some() {
-                    return Err(Usage("--config stands twice; name one file".to_owned()));
-                }
-            }
-            _ => return Err(unknown("option", &option, ["--config", "--help", "--version"].into_iter())),
+        let Some((name, takes)) = OPTIONS.iter().find(|(name, _)| *name == option) else {
+            return Err(unknown("option", &option, OPTIONS.iter().map(|(name, _)| *name)));
+        };
+        let value = match takes {
+            None => OsString::new(),
+            Some(_) => args.value().map_err(|_| needs(name, ""))?,
+        };
+        if takes.is_some() && value.is_empty() {
+            return Err(needs(name, ", not an empty word"));
+        }
+        // Asking twice for help is no mistake.
+        if !matches!(*name, "--help" | "--version") || !given.has(name) {
+            given.put(name, value)?;
         }
     }
-    if help {
+    if given.has("--help") {
         return Ok(Command::Help(command));
     }
-    if version {
+    if given.has("--version") {
         return Ok(Command::Version);
     }
     let Some(command) = command else {
@@ -136,14 +243,17 @@ where
             "what shall it do? edgeward run serves, edgeward check shows what it would do".to_owned(),
         ));
     };
-    let takes_config = COMMANDS.iter().any(|(name, takes, _)| *name == command && *takes);
-    if config.is_some() && !takes_config {
-        return Err(Usage(format!("{command} takes no --config")));
+    let allowed = COMMANDS.iter().find(|about| about.name == command).map_or(&[][..], |about| about.options);
+    if let Some((option, _)) = given.0.iter().find(|(option, _)| !allowed.contains(option)) {
+        return Err(Usage(format!("{command} takes no {option}")));
     }
+    let config = given.path("--config");
     match command {
         "run" => Ok(Command::Run { config }),
         "check" => Ok(Command::Check { config }),
         "status" => Ok(Command::Status { config }),
+        "drill" => wanted(given).map(|wanted| Command::Drill { config, wanted }),
+        "support" => Ok(Command::Support { config, output: given.path("--output") }),
         "demo" if cfg!(feature = "sim") => Ok(Command::Demo),
         "demo" => {
             Err(Usage("this build has no demo; cargo build --features sim makes one that has".to_owned()))
@@ -152,8 +262,26 @@ where
     }
 }
 
+/// What a drill is asked to be.
+fn wanted(mut given: Given) -> Result<Wanted, Usage> {
+    let wanted = Wanted {
+        target: given.read("--target", |name| Some(name.to_owned()))?,
+        requests: given.read("--requests", |number| number.parse().ok())?,
+        share_permille: given.read("--share", |share| parse_share(share).map(|share| share.0))?,
+        for_ms: given.read("--for", |time| u64::try_from(parse_duration(time)?.as_millis()).ok())?,
+        yes: given.has("--yes"),
+    };
+    match (wanted.requests, wanted.share_permille, wanted.for_ms) {
+        (Some(_), None, None) | (None, None, None) | (None, Some(_), Some(_)) => Ok(wanted),
+        (Some(_), ..) => {
+            Err(Usage("--requests says how many fail; it goes without --share and --for".to_owned()))
+        }
+        (None, ..) => Err(Usage("--share and --for go together: --share 10% --for 60s".to_owned())),
+    }
+}
+
 fn one_command(word: &str, earlier: Option<&'static str>) -> Result<&'static str, Usage> {
-    let names = || COMMANDS.iter().map(|(name, ..)| *name);
+    let names = || COMMANDS.iter().map(|about| about.name);
     let Some(name) = names().find(|name| *name == word) else {
         return Err(match earlier {
             Some(earlier) => Usage(format!("{earlier} takes nothing behind it, but {word:?} is there")),
@@ -178,18 +306,17 @@ fn unknown<'n>(what: &str, word: &str, names: impl Iterator<Item = &'n str> + Cl
 #[must_use]
 pub fn help(command: Option<&str>) -> String {
     let mut text = String::new();
-    match COMMANDS.iter().find(|(name, ..)| Some(*name) == command) {
-        Some((name, takes_config, does)) => {
-            let config = if *takes_config { " [--config FILE]" } else { "" };
-            text.push_str(&format!("edgeward {name}{config}: {does}\n"));
+    match COMMANDS.iter().find(|about| Some(about.name) == command) {
+        Some(About { name, usage, does, .. }) => {
+            text.push_str(&format!("edgeward {name}{usage}: {does}\n"));
         }
         None => {
             text.push_str(
                 "edgeward: one endpoint before a local model server, and a stream that outlives it\n\n",
             );
             text.push_str("usage: edgeward COMMAND [--config FILE]\n\n");
-            for (name, _, does) in COMMANDS {
-                if name != "demo" || cfg!(feature = "sim") {
+            for About { name, does, .. } in &COMMANDS {
+                if *name != "demo" || cfg!(feature = "sim") {
                     text.push_str(&format!("  {name:<8} {does}\n"));
                 }
             }
@@ -227,7 +354,29 @@ mod tests {
             ("run --config f", Command::Run { config: config.clone() }),
             ("run --config=f", Command::Run { config: config.clone() }),
             ("-c f check", Command::Check { config: config.clone() }),
-            ("status -cf", Command::Status { config }),
+            ("status -cf", Command::Status { config: config.clone() }),
+            ("drill", Command::Drill { config: None, wanted: Wanted::default() }),
+            (
+                "drill --target box --requests 3 --yes -c f",
+                Command::Drill {
+                    config: config.clone(),
+                    wanted: Wanted {
+                        target: Some("box".to_owned()),
+                        requests: Some(3),
+                        yes: true,
+                        ..Wanted::default()
+                    },
+                },
+            ),
+            (
+                "drill --share 2.5% --for 2m",
+                Command::Drill {
+                    config: None,
+                    wanted: Wanted { share_permille: Some(25), for_ms: Some(120_000), ..Wanted::default() },
+                },
+            ),
+            ("support", Command::Support { config: None, output: None }),
+            ("support --output f -c f", Command::Support { config: config.clone(), output: config.clone() }),
             ("ledger", Command::Later("ledger")),
             ("boards", Command::Later("boards")),
             ("record", Command::Later("record")),
@@ -258,6 +407,14 @@ mod tests {
             ("run check", "one command at a time"),
             ("run fast", "takes nothing behind it"),
             ("demo --config f", "takes no --config"),
+            ("run --yes", "run takes no --yes"),
+            ("drill --requests many", "--requests needs a number: --requests 3, not \"many\""),
+            ("drill --requests 1 --share 10% --for 1s", "goes without"),
+            ("drill --share 10%", "go together"),
+            ("drill --for 10s", "go together"),
+            ("drill --share 10", "a percentage"),
+            ("drill --share 10% --for 10", "a time"),
+            ("support --output=", "needs a file"),
             ("check --help=yes", "help"),
         ] {
             let usage = parsed(line).expect_err(line).to_string();
@@ -268,7 +425,7 @@ mod tests {
     #[test]
     fn help_names_every_command_and_code() {
         let all = help(None);
-        for word in ["run", "check", "status", "ledger", "--config", "--version", "78"] {
+        for word in ["run", "check", "status", "drill", "support", "ledger", "--config", "--version", "78"] {
             assert!(all.contains(word), "{word}");
         }
         assert!(help(Some("check")).starts_with("edgeward check [--config FILE]: "));

@@ -1,17 +1,14 @@
 //! `edgeward status`: asks a running edgeward, on its operators' socket or its client listener.
 
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::io::{self, Write};
 use std::path::Path;
-use std::time::Duration;
 
+use super::ask::{get, running};
 use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
-use crate::config::{self, Config, Env};
+use crate::config::{Config, Env, Permille};
 use crate::proxy::operator::{RolloutStatus, SideStatus, Status};
-
-/// How long a running one may take to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+use crate::proxy::standing::{SentStatus, TargetStatus};
+use crate::route::budget::in_money;
 
 /// Prints a running one's targets. Returns the exit code: 1 where none answers.
 ///
@@ -23,8 +20,8 @@ pub fn status(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let config = match config::load_or_discover(path, env) {
-        Ok(loaded) => loaded.config,
+    let config = match running(path, env) {
+        Ok(config) => config,
         Err(problems) => {
             writeln!(err, "{problems}")?;
             return Ok(EXIT_CONFIG);
@@ -47,61 +44,12 @@ pub fn status(
 }
 
 fn ask(config: &Config) -> Result<Status, String> {
-    let mut tried = Vec::new();
-    if let Some(path) = &config.admin_listen {
-        let asked = UnixStream::connect(path).and_then(|socket| {
-            socket.set_read_timeout(Some(PATIENCE))?;
-            get(socket)
-        });
-        match asked {
-            Ok(status) => return Ok(status),
-            Err(error) => tried.push(format!("{}: {error}", path.display())),
-        }
-    }
-    if config.tls.is_some() {
-        tried.push(
-            "the client listener speaks TLS; set `admin_listen` to ask on a socket of its own".to_owned(),
-        );
-        return Err(tried.join("; "));
-    }
-    for address in &config.listen {
-        let asked = TcpStream::connect_timeout(&reachable(*address), PATIENCE).and_then(|socket| {
-            socket.set_read_timeout(Some(PATIENCE))?;
-            get(socket)
-        });
-        match asked {
-            Ok(status) => return Ok(status),
-            Err(error) => tried.push(format!("{address}: {error}")),
-        }
-    }
-    Err(tried.join("; "))
+    let body = get(config, "/edgeward/status")?;
+    serde_json::from_slice(&body).map_err(|_| "the answer is not an edgeward's".to_owned())
 }
 
-/// Where to connect to reach what listens on `address`: loopback for "every address".
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        ip if !ip.is_unspecified() => ip,
-        ip if ip.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
-        _ => Ipv6Addr::LOCALHOST.into(),
-    };
-    SocketAddr::new(ip, address.port())
-}
-
-fn get(mut socket: impl Read + Write) -> io::Result<Status> {
-    socket.write_all(b"GET /edgeward/status HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
-    let mut answer = Vec::new();
-    socket.take(crate::limits::CLIENT_FAULT_BODY_BYTES as u64).read_to_end(&mut answer)?;
-    let bad = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
-    let split = memchr::memmem::find(&answer, b"\r\n\r\n").ok_or_else(|| bad("the answer is not HTTP"))?;
-    let (head, body) = answer.split_at(split);
-    if !head.starts_with(b"HTTP/1.1 200") {
-        let line = String::from_utf8_lossy(head.split(|byte| *byte == b'\r').next().unwrap_or_default())
-            .into_owned();
-        return Err(bad(&format!("it answers {line}; ask from the box itself, or set `admin_listen`")));
-    }
-    serde_json::from_slice(body.get(4..).unwrap_or_default())
-        .map_err(|_| bad("the answer is not an edgeward's"))
-}
+/// A terminal's width, in columns.
+const WIDTH: usize = 80;
 
 fn side(side: &SideStatus) -> String {
     let SideStatus { requests, rescued, failed, first_token_p95_ms } = side;
@@ -110,46 +58,208 @@ fn side(side: &SideStatus) -> String {
 }
 
 fn show(status: &Status, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(
-        out,
-        "edgeward {}, up {} s, {} connections, {} requests running{}",
-        status.version,
-        status.uptime_secs,
-        status.connections,
-        status.requests,
-        if status.draining { ", stopping" } else { "" }
+    let mut page = Page(out);
+    let stopping = if status.draining { ", stopping" } else { "" };
+    page.line(
+        "",
+        &format!(
+            "edgeward {}, up {} s, {} connections, {} requests running{stopping}",
+            status.version, status.uptime_secs, status.connections, status.requests
+        ),
     )?;
     if status.clock_wrong {
-        writeln!(out, "  ! this box's clock is wrong: it shows a time before this program was built")?;
+        page.line("  ! ", "this box's clock is wrong: it shows a time before this program was built")?;
+    }
+    if let Some(drill) = &status.drill {
+        page.line(
+            "  ! ",
+            &format!("a drill fails {} to {}, {} so far", drill.amount, drill.target, drill.drilled),
+        )?;
     }
     if let Some(rollout) = &status.rollout {
         let RolloutStatus { share_permille, since_secs, hold_secs, min_samples, old, new } = rollout;
-        let share = f64::from(*share_permille) / 10.0;
-        writeln!(
-            out,
-            "  ~ a new routing takes {share}% of the requests, for {since_secs} s of {hold_secs} s"
+        let share = Permille(*share_permille);
+        page.line(
+            "  ~ ",
+            &format!("a new routing takes {share} of the requests, for {since_secs} s of {hold_secs} s"),
         )?;
-        writeln!(out, "    new: {} (judged from {min_samples} on)", side(new))?;
-        writeln!(out, "    old: {}", side(old))?;
+        page.line("    ", &format!("new: {} (judged from {min_samples} on)", side(new)))?;
+        page.line("    ", &format!("old: {}", side(old)))?;
     }
     let width = status.targets.iter().map(|target| target.name.len()).max().unwrap_or(0);
     for target in &status.targets {
-        writeln!(
-            out,
-            "  {} {:width$}  {:9} {:6} {}  answered {}, failed {}, running {}: {}",
-            if target.candidate { "+" } else { "-" },
-            target.name,
-            target.kind,
-            target.place,
-            target.url,
-            target.committed,
-            target.failed,
-            target.in_flight,
-            target.reason
-        )?;
+        show_target(target, width, &mut page)?;
     }
     if status.targets.is_empty() {
-        writeln!(out, "  no targets")?;
+        page.line("  ", "no targets")?;
+    }
+    if !status.local_only.is_empty() {
+        page.line("  ", &format!("prompts of these keys stay near: {}", status.local_only.join("; ")))?;
     }
     Ok(())
+}
+
+fn show_target(target: &TargetStatus, width: usize, page: &mut Page<'_>) -> io::Result<()> {
+    let sign = if target.candidate { "+" } else { "-" };
+    let TargetStatus { name, kind, place, url, committed, failed, in_flight, reason, .. } = target;
+    page.line("  ", &format!("{sign} {name:width$}  {kind:9} {place:6} {url}"))?;
+    page.line("      ", &format!("answered {committed}, failed {failed}, running {in_flight}: {reason}"))?;
+    let mut terms = Vec::new();
+    if target.share_permille < 1000 {
+        terms.push(format!("{} of its weight of {}", Permille(target.share_permille), target.weight));
+    }
+    if let Some(most) = target.max_concurrent {
+        terms.push(format!("{most} requests at once at most, {} waiting", target.waiting));
+    }
+    if let Some(sent) = target.sent_today.filter(|sent| sent.requests > 0) {
+        let SentStatus { requests, prompt_tokens } = sent;
+        terms.push(format!("sent off this box today: {requests} requests, {prompt_tokens} prompt tokens"));
+    }
+    if let Some(money) = &target.money {
+        let cap = money.cap_micros.map_or_else(|| "no cap".to_owned(), in_money);
+        let assumed = if money.price_assumed { " (its price is assumed)" } else { "" };
+        terms.push(format!("spent {} today of {cap}{assumed}", in_money(money.spent_micros)));
+    }
+    if !terms.is_empty() {
+        page.line("      ", &terms.join("; "))?;
+    }
+    for model in &target.models {
+        let mut figures = Vec::new();
+        figures.extend(model.first_token_p95_ms.map(|ms| format!("first token p95 {ms} ms")));
+        figures.extend(model.gap_p95_ms.map(|ms| format!("gaps p95 {ms} ms")));
+        if model.failure_permille > 0 {
+            let rate = Permille(model.failure_permille);
+            figures.push(format!("{rate} of {} failed in the last minute", model.samples));
+        }
+        let reason = model.reason.as_deref().unwrap_or("is fit");
+        let sign = match model.standing.as_str() {
+            "fit" => "+",
+            "out" => "-",
+            _ => "~",
+        };
+        let figures = if figures.is_empty() { String::new() } else { format!("; {}", figures.join(", ")) };
+        page.line("      ", &format!("{sign} {} {reason}{figures}", model.model))?;
+    }
+    Ok(())
+}
+
+/// Lines of at most [`WIDTH`] columns.
+struct Page<'a>(&'a mut dyn Write);
+
+impl Page<'_> {
+    /// One paragraph; its further lines stand under its first word. Some names are clients' to choose: nothing of them
+    /// moves a cursor.
+    fn line(&mut self, indent: &str, text: &str) -> io::Result<()> {
+        let text: String = text.chars().map(|c| if is_plain(c) { c } else { '?' }).collect();
+        let mut line = indent.to_owned();
+        let mut length = indent.len();
+        for (at, word) in text.split(' ').enumerate() {
+            let columns = word.chars().count();
+            if at > 0 && length + 1 + columns > WIDTH && columns > 0 {
+                writeln!(self.0, "{}", line.trim_end())?;
+                line = format!("{}  ", " ".repeat(indent.len()));
+                length = line.len();
+            } else if at > 0 {
+                line.push(' ');
+                length += 1;
+            }
+            line.push_str(word);
+            length += columns;
+        }
+        writeln!(self.0, "{}", line.trim_end())
+    }
+}
+
+/// Neither a control character nor one that turns the direction of writing.
+fn is_plain(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::standing::{ModelStatus, MoneyStatus};
+
+    fn target() -> TargetStatus {
+        TargetStatus {
+            name: "cloud".to_owned(),
+            kind: "openai".to_owned(),
+            place: "cloud".to_owned(),
+            group: "fallback".to_owned(),
+            url: "https://api.example.com/v1".to_owned(),
+            candidate: true,
+            reason: "answered 2 s ago".to_owned(),
+            committed: 12,
+            failed: 1,
+            in_flight: 2,
+            idle_connections: 1,
+            weight: 100,
+            share_permille: 505,
+            max_concurrent: Some(4),
+            waiting: 3,
+            money: Some(MoneyStatus {
+                spent_micros: 1_250_000,
+                held_micros: 0,
+                cap_micros: Some(5_000_000),
+                price_assumed: true,
+            }),
+            sent_today: Some(SentStatus { requests: 12, prompt_tokens: 3400 }),
+            models: vec![ModelStatus {
+                model: "big\u{1b}[2J\u{202e}".to_owned(),
+                standing: "out".to_owned(),
+                reason: Some("rests for another 8 s after failing repeatedly: out of memory".to_owned()),
+                breaker: "open".to_owned(),
+                share_permille: 505,
+                samples: 10,
+                failure_permille: 600,
+                in_flight: 0,
+                first_token_p95_ms: Some(412),
+                gap_p95_ms: None,
+            }],
+        }
+    }
+
+    fn shown(targets: Vec<TargetStatus>) -> String {
+        let status = Status {
+            version: "1.2.3".to_owned(),
+            uptime_secs: 5,
+            draining: false,
+            clock_wrong: true,
+            connections: 1,
+            requests: 2,
+            rollout: None,
+            drill: None,
+            local_only: vec!["shop: this box".to_owned()],
+            targets,
+        };
+        let mut out = Vec::new();
+        show(&status, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn it_reads_well_at_80_columns() {
+        assert_eq!(
+            shown(vec![target()]),
+            "edgeward 1.2.3, up 5 s, 1 connections, 2 requests running
+  ! this box's clock is wrong: it shows a time before this program was built
+  + cloud  openai    cloud  https://api.example.com/v1
+      answered 12, failed 1, running 2: answered 2 s ago
+      50.5% of its weight of 100; 4 requests at once at most, 3 waiting; sent
+        off this box today: 12 requests, 3400 prompt tokens; spent 1.25 today of
+        5.00 (its price is assumed)
+      - big?[2J? rests for another 8 s after failing repeatedly: out of memory;
+        first token p95 412 ms, 60% of 10 failed in the last minute
+  prompts of these keys stay near: shop: this box
+"
+        );
+        assert!(shown(Vec::new()).contains("  no targets\n"));
+    }
+
+    #[test]
+    fn no_line_is_longer_than_its_longest_word_asks_for() {
+        let long = TargetStatus { reason: "word ".repeat(200), ..target() };
+        assert!(shown(vec![long]).lines().all(|line| line.chars().count() <= WIDTH));
+    }
 }

@@ -35,7 +35,8 @@ pub(super) fn share(value: &DeValue<'_>, min: Permille, max: Permille) -> Result
     }
 }
 
-fn parse_share(text: &str) -> Option<Permille> {
+/// A percentage with one digit behind the point at most: `10%`, `2.5%`.
+pub(crate) fn parse_share(text: &str) -> Option<Permille> {
     let number = text.strip_suffix('%')?.trim_end();
     u16::try_from(decimal(number, 1)?).ok().map(Permille)
 }

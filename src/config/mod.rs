@@ -35,6 +35,7 @@ mod walk;
 
 pub use describe::{Setting, describe, diff};
 pub use discover::{LOCAL_SERVERS, LocalServer, discover};
+pub(crate) use figures::parse_share;
 pub use figures::show_money;
 pub use identify::{identify, probe_path};
 pub use load::{load, load_or_discover, parse};

@@ -135,7 +135,8 @@ pub(super) fn duration(value: &DeValue<'_>, zero: bool) -> Result<Duration, Faul
     }
 }
 
-fn parse_duration(text: &str) -> Option<Duration> {
+/// A whole number and its unit: `1500ms`, `20s`, `5m`, `1h`.
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = split_unit(text);
     let number: u64 = number.parse().ok()?;
     match unit {

@@ -48,6 +48,7 @@ pub const fn weight(cause: Cause) -> u16 {
         | Cause::NoBuffer
         | Cause::Exhausted
         | Cause::Suspended
+        | Cause::Drill
         | Cause::Hedged
         | Cause::Internal => 0,
     }

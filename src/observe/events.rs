@@ -67,6 +67,8 @@ pub struct Record<'a> {
     pub model: &'a str,
     /// Who answered.
     pub target: Option<&'a str>,
+    /// Where that is: `local`, `lan` or `cloud`. What is not local has left the box.
+    pub place: Option<&'static str>,
     /// `box:oom,cloud:committed`, as in `x-edgeward-attempts`.
     pub attempts: &'a str,
     /// The HTTP status that the client got; `None` when it got none.
@@ -102,6 +104,7 @@ pub fn request_done(record: &Record<'_>) {
                 edgeward_dialect = record.dialect,
                 edgeward_model = record.model,
                 edgeward_target = record.target,
+                edgeward_place = record.place,
                 edgeward_attempts = record.attempts,
                 edgeward_status = record.status,
                 edgeward_outcome = record.outcome.as_str(),
@@ -142,7 +145,7 @@ pub fn attempt_failed(request: &str, target: &str, failure: &Failure, took: Dura
         };
     }
     if failure.cause.fault() == crate::cause::Fault::Downstream
-        || matches!(failure.cause, Cause::Suspended | Cause::Hedged)
+        || matches!(failure.cause, Cause::Suspended | Cause::Drill | Cause::Hedged)
     {
         tell!(info);
     } else {
@@ -395,6 +398,7 @@ pub(super) mod tests {
         dialect: "openai_chat",
         model: "llama3.2:3b",
         target: Some("cloud"),
+        place: Some("cloud"),
         attempts: "box:oom,cloud:committed",
         status: Some(200),
         outcome: Outcome::Answered,
@@ -422,7 +426,7 @@ pub(super) mod tests {
         });
         assert_eq!(
             after_time(&shown[0]),
-            "INFO  request_done request=r-1 dialect=openai_chat model=llama3.2:3b target=cloud \
+            "INFO  request_done request=r-1 dialect=openai_chat model=llama3.2:3b target=cloud place=cloud \
              attempts=box:oom,cloud:committed status=200 outcome=answered ttft_us=1234 took_us=20000 \
              bytes=4096 completion_tokens=20\n"
         );
@@ -474,8 +478,12 @@ pub(super) mod tests {
     /// Every id of all events, with its name: the catalog is tested against this.
     fn all() -> Vec<String> {
         let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
-        let files =
-            [include_str!("events.rs"), include_str!("health_events.rs"), include_str!("reload_events.rs")];
+        let files = [
+            include_str!("events.rs"),
+            include_str!("health_events.rs"),
+            include_str!("operator_events.rs"),
+            include_str!("reload_events.rs"),
+        ];
         let ids: Vec<String> = files
             .iter()
             .flat_map(|file| file.lines())

@@ -145,6 +145,60 @@ impl Limit {
     }
 }
 
+/// What a target's health has become: the bounded set of its changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Turned {
+    /// Its breaker opened.
+    Opened,
+    /// Its breaker closed.
+    Closed,
+    /// It refused our key, or to know the model.
+    Misconfigured,
+    /// It gets a part of its weight.
+    Degraded,
+    /// It gets all of it again.
+    Restored,
+    /// It is too slow, and out.
+    Ejected,
+    /// It is fast enough again.
+    Readmitted,
+    /// Its probe failed repeatedly.
+    ProbeDown,
+    /// Its probe succeeds again.
+    ProbeUp,
+}
+
+impl Turned {
+    /// Every one, in the order of the enum.
+    pub const ALL: [Turned; 9] = [
+        Turned::Opened,
+        Turned::Closed,
+        Turned::Misconfigured,
+        Turned::Degraded,
+        Turned::Restored,
+        Turned::Ejected,
+        Turned::Readmitted,
+        Turned::ProbeDown,
+        Turned::ProbeUp,
+    ];
+
+    /// The stable name, for metric labels: that of its event in the journal, without its subject.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Turned::Opened => "opened",
+            Turned::Closed => "closed",
+            Turned::Misconfigured => "misconfigured",
+            Turned::Degraded => "degraded",
+            Turned::Restored => "restored",
+            Turned::Ejected => "ejected",
+            Turned::Readmitted => "readmitted",
+            Turned::ProbeDown => "probe_down",
+            Turned::ProbeUp => "probe_up",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -158,6 +212,11 @@ mod tests {
         assert_eq!(outcomes.len(), Outcome::ALL.len());
         let limits: HashSet<_> = Limit::ALL.iter().map(|limit| limit.as_str()).collect();
         assert_eq!(limits.len(), Limit::ALL.len());
+        let turned: HashSet<_> = Turned::ALL.iter().map(|turned| turned.as_str()).collect();
+        assert_eq!(turned.len(), Turned::ALL.len());
+        for (n, turned) in Turned::ALL.into_iter().enumerate() {
+            assert_eq!(turned as usize, n);
+        }
         for (n, outcome) in Outcome::ALL.into_iter().enumerate() {
             assert_eq!(outcome as usize, n);
         }

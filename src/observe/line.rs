@@ -111,6 +111,15 @@ fn write_line(out: &mut Text<'_>, line: &Line<'_>) -> fmt::Result {
     Ok(())
 }
 
+/// RFC 3339 in UTC, to the second.
+#[must_use]
+pub fn utc(at: SystemTime) -> String {
+    let mut line = Vec::new();
+    let _infallible = write_time(&mut Text(&mut line), at);
+    let text = String::from_utf8_lossy(&line);
+    text.split_once('.').map_or_else(|| text.to_string(), |(seconds, _)| format!("{seconds}Z"))
+}
+
 /// RFC 3339 in UTC, to the millisecond.
 fn write_time(out: &mut Text<'_>, at: SystemTime) -> fmt::Result {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -7,7 +7,8 @@ use std::fmt::{self, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::kinds::{Limit, Outcome};
+use super::kinds::{Limit, Outcome, Turned};
+use super::tally::{self, Egress, Tally};
 use crate::cause::Cause;
 
 /// The answer's content type: Prometheus' text format.
@@ -45,6 +46,7 @@ struct Target {
     ttft_sum: Counter,
     /// Probes that succeeded, and that did not.
     probes: [Counter; 2],
+    tally: Tally,
 }
 
 /// What is as it is now.
@@ -71,11 +73,12 @@ impl Target {
             ttft: std::array::from_fn(|_| Counter::default()),
             ttft_sum: Counter::default(),
             probes: Default::default(),
+            tally: Tally::default(),
         }
     }
 }
 
-fn add(counter: &Counter, count: u64) {
+pub(super) fn add(counter: &Counter, count: u64) {
     counter.set(counter.get().saturating_add(count));
 }
 
@@ -126,6 +129,40 @@ impl Metrics {
     pub fn probe(&self, target: usize, good: bool) {
         let Some(target) = self.targets.get(target) else { return };
         add(&target.probes[usize::from(!good)], 1);
+    }
+
+    /// The `target`th target's health has changed.
+    pub fn turned(&self, target: usize, what: Turned) {
+        if let Some(target) = self.targets.get(target) {
+            target.tally.turned(what);
+        }
+    }
+
+    /// The `target`th target is asked again by a request that it has failed before.
+    pub fn retry(&self, target: usize) {
+        if let Some(target) = self.targets.get(target) {
+            target.tally.retry();
+        }
+    }
+
+    /// An attempt at the `target`th target begins beside a slow one.
+    pub fn hedge(&self, target: usize) {
+        if let Some(target) = self.targets.get(target) {
+            target.tally.hedge();
+        }
+    }
+
+    /// A prompt of so many tokens was sent off the box, to the `target`th target, on this day since 1970.
+    pub fn left(&self, target: usize, prompt_tokens: u64, day: u64) {
+        if let Some(target) = self.targets.get(target) {
+            target.tally.left(prompt_tokens, day);
+        }
+    }
+
+    /// What was sent there on this day.
+    #[must_use]
+    pub fn egress_on(&self, target: usize, day: u64) -> Egress {
+        self.targets.get(target).map(|target| target.tally.egress_on(day)).unwrap_or_default()
     }
 
     /// A limit was hit.
@@ -183,6 +220,7 @@ impl Metrics {
                 writeln!(out, "edgeward_probes_total{{target=\"{name}\",result=\"{result}\"}} {count}")?;
             }
         }
+        tally::write(out, self.targets.iter().map(|target| (target.name.as_str(), &target.tally)))?;
         head(out, "edgeward_limit_hits_total", "counter", "Times that a limit was hit, by its name.")?;
         for limit in Limit::ALL {
             let count = self.process.limits[limit as usize].get();
@@ -230,12 +268,12 @@ impl Gauges {
     }
 }
 
-fn head(out: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
+pub(super) fn head(out: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
     writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}")
 }
 
 /// A label's value, escaped as the format wants.
-struct Label<'a>(&'a str);
+pub(super) struct Label<'a>(pub &'a str);
 
 impl fmt::Display for Label<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -256,6 +294,7 @@ mod tests {
     use std::collections::{BTreeMap, HashSet};
 
     use super::*;
+    use crate::observe::target_gauges::{TargetGauges, render};
 
     #[test]
     fn what_stays_is_counted_on() {
@@ -397,6 +436,77 @@ mod tests {
         }
         assert_eq!(of(&series, "edgeward_gated_streams", &[]), Some(3.0));
         assert_eq!(of(&series, "edgeward_uptime_seconds", &[]), Some(1.5));
+    }
+
+    #[test]
+    fn each_targets_health_and_egress_are_shown() {
+        let metrics = Metrics::new(["box", "cloud"]);
+        for turned in Turned::ALL {
+            metrics.turned(1, turned);
+        }
+        metrics.turned(0, Turned::Opened);
+        metrics.retry(0);
+        metrics.hedge(1);
+        metrics.left(1, 120, 20_000);
+        metrics.left(7, 1, 1);
+        assert_eq!(metrics.egress_on(1, 20_000), Egress { requests: 1, prompt_tokens: 120 });
+        let series = check(&metrics.render(&Gauges::default()));
+        let changes = |target, change| {
+            of(&series, "edgeward_health_changes_total", &[("target", target), ("change", change)])
+        };
+        assert_eq!((changes("box", "opened"), changes("box", "closed")), (Some(1.0), Some(0.0)));
+        for turned in Turned::ALL {
+            assert_eq!(changes("cloud", turned.as_str()), Some(1.0));
+        }
+        for (name, of_box, of_cloud) in [
+            ("edgeward_retries_total", 1.0, 0.0),
+            ("edgeward_hedges_total", 0.0, 1.0),
+            ("edgeward_egress_requests_total", 0.0, 1.0),
+            ("edgeward_egress_prompt_tokens_total", 0.0, 120.0),
+        ] {
+            let count = |target| of(&series, name, &[("target", target)]);
+            assert_eq!((count("box"), count("cloud")), (Some(of_box), Some(of_cloud)), "{name}");
+        }
+    }
+
+    #[test]
+    fn how_targets_are_now_stands_behind_what_was_counted() {
+        let metrics = Metrics::new(["box", "odd\"\\\nname"]);
+        let now = [
+            TargetGauges {
+                name: "box",
+                candidate: true,
+                share: 500,
+                breakers: [1, 0, 0, 2],
+                standings: [1, 0, 0, 2],
+                waiting: 3,
+                first_token_p95: Some(Duration::from_millis(1500)),
+                spent: Some(1_250_000),
+                cap: Some(5_000_000),
+                ..TargetGauges::default()
+            },
+            TargetGauges { name: "odd\"\\\nname", share: 1000, ..TargetGauges::default() },
+        ];
+        let text = metrics.render(&Gauges::default()) + &render(&now);
+        let series = check(&text);
+        for (name, value) in [
+            ("edgeward_target_candidate", 1.0),
+            ("edgeward_target_share_ratio", 0.5),
+            ("edgeward_target_queued_requests", 3.0),
+            ("edgeward_target_first_token_p95_seconds", 1.5),
+            ("edgeward_target_spent_today_dollars", 1.25),
+            ("edgeward_target_daily_cap_dollars", 5.0),
+        ] {
+            assert_eq!(of(&series, name, &[("target", "box")]), Some(value), "{name}");
+        }
+        let open = [("target", "box"), ("state", "open")];
+        assert_eq!(of(&series, "edgeward_target_breakers", &open), Some(2.0));
+        let out = [("target", "box"), ("standing", "out")];
+        assert_eq!(of(&series, "edgeward_target_standings", &out), Some(2.0));
+        // What is not known is left out.
+        let odd = [("target", "odd\"\\\nname")];
+        assert_eq!(of(&series, "edgeward_target_spent_today_dollars", &odd), None);
+        assert_eq!(of(&series, "edgeward_target_share_ratio", &odd), Some(1.0));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::os::linux::fs::MetadataExt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing::level_filters::LevelFilter;
@@ -15,13 +16,20 @@ mod journal;
 mod kinds;
 mod line;
 pub mod metrics;
+pub mod operator_events;
+mod recent;
 pub mod reload_events;
 mod sink;
+mod tally;
+pub mod target_gauges;
 
 pub use events::Record;
-pub use kinds::{Limit, Outcome};
+pub use kinds::{Limit, Outcome, Turned};
+pub use line::utc;
 pub use metrics::{Gauges, Metrics};
+pub use tally::Egress;
 
+use recent::Recent;
 use sink::Sink;
 
 /// The environment variable that sets the level: `off`, `error`, `warn`, `info`, `debug` or `trace`.
@@ -29,6 +37,9 @@ pub const LEVEL_VARIABLE: &str = "EDGEWARD_LOG";
 
 /// Lines that could not be written, since the start.
 static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// The last lines, whoever took them. No request's body is among them.
+static RECENT: Mutex<Recent> = Mutex::new(Recent::new());
 
 /// Where lines go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,6 +112,9 @@ pub fn init(log: Log) {
         Some(journal) => Sink::journal(log.level, journal),
         None => Sink::text(log.level, line::Stderr::new()),
     };
+    if let Ok(mut recent) = RECENT.lock() {
+        recent.reserve();
+    }
     // Only fails when there is a subscriber already: the tests', or an earlier call's.
     drop(tracing::subscriber::set_global_default(sink));
 }
@@ -109,6 +123,12 @@ pub fn init(log: Log) {
 #[must_use]
 pub fn lost_lines() -> u64 {
     LOST.load(Ordering::Relaxed)
+}
+
+/// The log's last lines, oldest first, without those that show a request's body.
+#[must_use]
+pub fn recent_lines() -> Vec<u8> {
+    RECENT.lock().map(|recent| recent.text()).unwrap_or_default()
 }
 
 /// systemd names the device and inode of the journal's stream in `JOURNAL_STREAM`; a stderr that was

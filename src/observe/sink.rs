@@ -59,21 +59,21 @@ impl Sink {
     }
 
     fn write(&self, event: &Event<'_>, scratch: &mut Scratch) {
-        let Scratch { fields, out } = scratch;
+        let Scratch { fields, out, text } = scratch;
         fields.clear();
         out.clear();
+        text.clear();
         event.record(fields);
         let untold = self.untold.load(Ordering::Relaxed);
         if untold > 0 {
             fields.put(LINES_LOST, format_args!("{untold}"));
         }
+        let level = *event.metadata().level();
+        Line { level, at: crate::time::wall(), fields }.write_to(text);
+        keep(fields, text);
         let written = match &self.output {
             Output::Journal(journal) => journal.send(event.metadata(), fields, out),
-            Output::Text(stderr) => {
-                let level = *event.metadata().level();
-                Line { level, at: crate::time::wall(), fields }.write_to(out);
-                stderr.write(out)
-            }
+            Output::Text(stderr) => stderr.write(text),
         };
         if written {
             self.untold.fetch_sub(untold, Ordering::Relaxed);
@@ -81,6 +81,15 @@ impl Sink {
             self.untold.fetch_add(1, Ordering::Relaxed);
             super::LOST.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// Among the last lines; not what shows a request's body. Another thread that is at it now has the better line.
+fn keep(fields: &Fields, line: &[u8]) {
+    if fields.get("edgeward_event") != Some("request_body")
+        && let Ok(mut recent) = super::RECENT.try_lock()
+    {
+        recent.push(line);
     }
 }
 
@@ -122,8 +131,10 @@ impl Subscriber for Sink {
 /// of.
 struct Scratch {
     fields: Fields,
-    /// As it goes out: text, or a datagram.
+    /// As it goes to journald.
     out: Vec<u8>,
+    /// As people read it.
+    text: Vec<u8>,
 }
 
 impl Scratch {
@@ -133,7 +144,8 @@ impl Scratch {
             names: Vec::with_capacity(FIELDS),
             values: String::with_capacity(limits::LOG_LINE_BYTES),
         };
-        Scratch { fields, out: Vec::with_capacity(2 * limits::LOG_LINE_BYTES) }
+        let room = || Vec::with_capacity(2 * limits::LOG_LINE_BYTES);
+        Scratch { fields, out: room(), text: room() }
     }
 }
 
@@ -266,6 +278,18 @@ mod tests {
         let sizes: Vec<usize> = received(&socket).iter().map(Vec::len).collect();
         println!("journal: {} bytes a request", sizes[0]);
         assert!(sizes.len() == 1 && sizes[0] < 1024, "{sizes:?}");
+    }
+
+    #[test]
+    fn the_last_lines_are_kept_but_no_bodies() {
+        let (sink, _socket, _dir) = journal(LevelFilter::INFO);
+        tracing::subscriber::with_default(sink, || {
+            super::super::events::request_body("r-77", b"zebra-77");
+            super::super::events::target_found("kept-77", "http://127.0.0.1:1");
+        });
+        let kept = String::from_utf8(super::super::recent_lines()).unwrap();
+        assert!(kept.contains("target_found target=kept-77"), "{kept}");
+        assert!(!kept.contains("zebra-77") && !kept.contains("r-77"), "{kept}");
     }
 
     #[test]

@@ -5,10 +5,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::gateway::Gateway;
-use super::news;
 use super::open::{Open, Terms, ended_by};
 use super::places::Place;
-use super::rollout;
+use super::{drills, news, rollout};
 use crate::cause::{Cause, Failure, Fault};
 use crate::dialect::event::Usage;
 use crate::dialect::request::Call;
@@ -39,6 +38,7 @@ pub struct Account {
     bytes: u64,
     status: Option<u16>,
     ended: bool,
+    drill: drills::Part,
 }
 
 impl Account {
@@ -62,7 +62,22 @@ impl Account {
             bytes: 0,
             status: None,
             ended: false,
+            drill: drills::Part::default(),
         }
+    }
+
+    /// Whether an operator's drill fails the attempt at `target` that is about to begin: this is its failure then.
+    pub fn drilled(&mut self, target: usize) -> Option<Failure> {
+        let failure = self.drill.asked(&self.gateway, target, &self.model, self.terms.prompt_tokens())?;
+        // One that was waited for is that target's.
+        self.place = None;
+        Some(failure)
+    }
+
+    /// Whether it did so.
+    #[must_use]
+    pub const fn was_drilled(&self) -> bool {
+        self.drill.has_failed()
     }
 
     /// The account of the client's key.
@@ -96,6 +111,9 @@ impl Account {
     pub fn attempt_begins(&mut self, target: usize, last_resort: bool) -> Result<(), Failure> {
         self.open = None;
         self.open = Some(self.terms.begin(target, self.place.take(), last_resort)?);
+        if self.failures.iter().any(|(before, _)| *before == target) {
+            self.gateway.metrics.retry(target);
+        }
         Ok(())
     }
 
@@ -139,7 +157,10 @@ impl Account {
         let (misconfigured, others): (Vec<_>, Vec<_>) =
             news.into_iter().partition(|news| matches!(news.what, Change::Misconfigured(_)));
         // In the target's own words.
-        misconfigured.iter().for_each(|_| events::target_misconfigured(name, &failure));
+        misconfigured.iter().for_each(|news| {
+            self.gateway.metrics.turned(target, news::turned(news.what));
+            events::target_misconfigured(name, &failure);
+        });
         news::say(&self.gateway, &others);
         if failure.cause == Cause::Clock {
             self.gateway.waits_for_time(target, &failure);
@@ -147,7 +168,8 @@ impl Account {
         self.failures.push((target, failure));
     }
 
-    /// The attempt at `target` owns the stream from here on; `away`: it is not where it would be if all were well.
+    /// The attempt at `target` owns the stream from here on. `away`: it is not who would if all were well: its health,
+    /// or another's budget, has sent the request there.
     pub fn committed(&mut self, target: usize, away: bool, at: Instant) {
         self.away = away;
         let ttft = at - self.began;
@@ -261,6 +283,9 @@ impl Account {
         } else if let Some((target, _)) = self.committed {
             self.gateway.metrics.attempt(target, None);
         }
+        let last_cause = self.failures.last().map(|(_, failure)| failure.cause);
+        let cause = broke.as_ref().map(|(_, failure)| failure.cause).or(last_cause);
+        self.drill.over(&self.gateway, outcome, cause, self.committed);
         let target = self.committed.map(|(target, _)| self.gateway.name(target));
         let last = self.failures.last().map(|(_, failure)| failure.cause);
         events::request_done(&Record {
@@ -269,6 +294,7 @@ impl Account {
             dialect: self.dialect,
             model: &self.model,
             target,
+            place: self.committed.and_then(|(target, _)| self.gateway.place(target)),
             attempts: &self.attempts(target),
             status: self.status,
             outcome,

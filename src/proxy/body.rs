@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -175,24 +174,6 @@ fn no_memory(limits: &Limits) -> BodyFault {
         limits.body_memory
     );
     BodyFault { problem: Problem::new(503, "body_memory", message), limit: Some(Limit::BodyMemory) }
-}
-
-/// A web page can send other types across origins without asking; JSON it cannot.
-///
-/// # Errors
-/// 415 for another type, or none.
-pub fn json_type(headers: &HeaderMap) -> Result<(), Problem> {
-    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let essence = value.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
-    if essence == "application/json" || essence.ends_with("+json") {
-        return Ok(());
-    }
-    let got = if essence.is_empty() { "none".to_owned() } else { format!("`{essence}`") };
-    Err(Problem::new(
-        415,
-        "unsupported_media_type",
-        format!("the body must have the header `Content-Type: application/json` (got {got})"),
-    ))
 }
 
 #[cfg(test)]

@@ -27,6 +27,10 @@ pub enum Endpoint<'a> {
     Metrics,
     /// `DELETE /edgeward/requests/{id}`.
     Cancel(&'a str),
+    /// `/edgeward/events`: the log's last lines.
+    Events,
+    /// `/edgeward/drill`: `GET` shows it, `POST` begins one, `DELETE` ends it.
+    Drill,
     /// `GET /`: Ollama's clients look for a sign of life here.
     Root,
     /// A known path, but not with this method; what it allows.
@@ -68,6 +72,8 @@ pub fn find<'a>(method: &Method, path: &'a str) -> Endpoint<'a> {
         "/edgeward/ready" => ("GET, HEAD", Endpoint::Ready),
         "/edgeward/status" => ("GET, HEAD", Endpoint::Status),
         "/edgeward/metrics" => ("GET, HEAD", Endpoint::Metrics),
+        "/edgeward/events" => ("GET, HEAD", Endpoint::Events),
+        "/edgeward/drill" => ("GET, POST, DELETE", Endpoint::Drill),
         "/" => ("GET, HEAD", Endpoint::Root),
         _ => {
             if let Some(id) = path.strip_prefix("/v1/models/").filter(|id| !id.is_empty()) {
@@ -117,5 +123,9 @@ mod tests {
         assert_eq!(find(&Method::GET, "/api/chat"), Endpoint::WrongMethod("POST"));
         assert_eq!(find(&Method::GET, "/v1/models/org/name:tag"), Endpoint::Model("org/name:tag"));
         assert_eq!(find(&Method::DELETE, "/edgeward/requests/ab"), Endpoint::Cancel("ab"));
+        for method in [Method::GET, Method::POST, Method::DELETE] {
+            assert_eq!(find(&method, "/edgeward/drill"), Endpoint::Drill);
+        }
+        assert_eq!(find(&Method::PUT, "/edgeward/drill"), Endpoint::WrongMethod("GET, POST, DELETE"));
     }
 }

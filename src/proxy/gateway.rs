@@ -12,20 +12,21 @@ use tokio_rustls::TlsAcceptor;
 
 use super::body::Budget;
 use super::cancel::Live;
-use super::news;
 use super::places::Places;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
 use super::upstream::{ProxyRules, SetupError, Upstreams};
+use super::{drills, news};
 use crate::cause::{Cause, Failure};
 use crate::config::rollout::Pick;
-use crate::config::{Config, Target};
+use crate::config::{Config, Place, Target};
 use crate::gate::pool::{Buffer, Pool};
 use crate::health::store::Store;
 use crate::observe::events;
 use crate::observe::metrics::{Gauges, Metrics};
 use crate::route;
 use crate::route::budget::When;
+use crate::route::drill::Drills;
 use crate::route::hedge::HedgeShare;
 use crate::route::queue::Lane;
 use crate::route::retry::RetryBudget;
@@ -49,6 +50,8 @@ pub struct Process {
     pub retries: RefCell<RetryBudget>,
     /// What hedges may draw on.
     pub hedges: RefCell<HedgeShare>,
+    /// Attempts that fail on purpose.
+    pub drills: RefCell<Drills>,
     /// Places at targets.
     pub places: Rc<Places>,
     /// What attempts cost.
@@ -124,6 +127,7 @@ impl Gateway {
                 started: crate::time::now(),
                 retries: RefCell::default(),
                 hedges: RefCell::default(),
+                drills: RefCell::default(),
                 places,
                 spending,
             }),
@@ -274,6 +278,7 @@ impl Gateway {
     pub fn tick(&self, now: Instant) {
         let news = self.store.borrow_mut().tick(now);
         news::say(self, &news);
+        drills::tick(self, now);
     }
 
     /// Gauges for the metrics page.
@@ -286,6 +291,27 @@ impl Gateway {
             answer_memory: self.answers.in_use(),
             uptime: self.process.started.elapsed(),
         }
+    }
+
+    /// A prompt of so many tokens was sent to `target`: it has left the box, unless that is on it.
+    pub fn sent_to(&self, target: usize, prompt_tokens: u64) {
+        let place = self.config.targets.get(target).map(|target| target.place);
+        if place.is_some_and(|place| place != Place::Local) {
+            self.metrics.left(target, prompt_tokens, self.day());
+        }
+    }
+
+    /// The day (UTC), in days since 1970, by this box's clock.
+    #[must_use]
+    pub fn day(&self) -> u64 {
+        let since = crate::time::wall().duration_since(std::time::UNIX_EPOCH);
+        since.map_or(0, |since| since.as_secs() / 86_400)
+    }
+
+    /// Where a target's data goes.
+    #[must_use]
+    pub fn place(&self, target: usize) -> Option<&'static str> {
+        self.config.targets.get(target).map(|target| target.place.as_str())
     }
 
     /// A target's name.

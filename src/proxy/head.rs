@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::config::{Kind, Route, Target};
 use crate::dialect::Dialect;
+use crate::dialect::reply::Problem;
 use crate::route::SESSION;
 use crate::wire::Framing;
 
@@ -163,6 +164,24 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     }
     let at = httpdate::parse_http_date(text).ok()?;
     Some(at.duration_since(crate::time::wall()).unwrap_or_default())
+}
+
+/// A web page can send other types across origins without asking; JSON it cannot.
+///
+/// # Errors
+/// 415 for another type.
+pub fn json_type(headers: &HeaderMap) -> Result<(), Problem> {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let essence = value.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    if essence == "application/json" || essence.ends_with("+json") {
+        return Ok(());
+    }
+    let got = if essence.is_empty() { "none".to_owned() } else { format!("`{essence}`") };
+    Err(Problem::new(
+        415,
+        "unsupported_media_type",
+        format!("the body must have the header `Content-Type: application/json` (got {got})"),
+    ))
 }
 
 #[cfg(test)]

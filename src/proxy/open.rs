@@ -61,6 +61,12 @@ impl Terms {
         }
     }
 
+    /// Of the prompt, as estimated.
+    #[must_use]
+    pub const fn prompt_tokens(&self) -> u64 {
+        self.estimate.input
+    }
+
     /// An attempt at `target` begins, with the place that it waited for or with one that is free.
     ///
     /// # Errors
@@ -121,6 +127,9 @@ impl Open {
             self.gateway.process.spending.end(hold, used, self.gateway.when(at));
         }
         let Some(ticket) = self.ticket.take() else { return Vec::new() };
+        if self.sent {
+            self.gateway.sent_to(ticket.target, self.estimate.input);
+        }
         let mut store = self.gateway.store.borrow_mut();
         if let Some(gaps) = self.gaps.seen() {
             store.gaps(&ticket, gaps, at);

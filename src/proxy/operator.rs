@@ -1,7 +1,7 @@
-//! The operators' endpoints: status, metrics, cancel.
+//! The operators' endpoints: status, metrics, recent events, cancel.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde::{Deserialize, Serialize};
@@ -11,10 +11,13 @@ use super::cancel::Cancelled;
 use super::gateway::Gateway;
 use super::outlet::ClientBody;
 use super::server::{json, text};
+use super::standing::{self, TargetStatus};
 use crate::cause::Cause;
 use crate::config::rollout::{Judge, Pick};
 use crate::dialect::reply::Problem;
 use crate::limits;
+use crate::observe::{self, metrics, target_gauges};
+use crate::route::drill::{Report, Stage};
 use crate::time::now;
 
 type Answer = Response<ClientBody>;
@@ -38,6 +41,12 @@ pub struct Status {
     /// A new routing that is being tried.
     #[serde(default)]
     pub rollout: Option<RolloutStatus>,
+    /// A drill that is not over.
+    #[serde(default)]
+    pub drill: Option<Report>,
+    /// Client keys whose prompts stay near, and how near.
+    #[serde(default)]
+    pub local_only: Vec<String>,
     /// The targets, in the configuration's order.
     pub targets: Vec<TargetStatus>,
 }
@@ -72,39 +81,25 @@ pub struct SideStatus {
     pub first_token_p95_ms: Option<u64>,
 }
 
-/// One target, as an operator wants to see it.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct TargetStatus {
-    /// Its name.
-    pub name: String,
-    /// Its kind.
-    pub kind: String,
-    /// Its place.
-    pub place: String,
-    /// Its group.
-    pub group: String,
-    /// Where it is.
-    pub url: String,
-    /// Whether it is a candidate now.
-    pub candidate: bool,
-    /// Why, in words.
-    pub reason: String,
-    /// Attempts that committed.
-    pub committed: u64,
-    /// Attempts that failed by its fault.
-    pub failed: u64,
-    /// Attempts under way.
-    pub in_flight: usize,
-    /// Idle connections.
-    pub idle_connections: usize,
-}
-
 /// Runs `answer` for operators.
 ///
 /// # Errors
 /// 403 for everyone else.
 pub fn only(client: &Client, answer: impl FnOnce() -> Answer) -> Result<Answer, Problem> {
     if client.operator { Ok(answer()) } else { Err(forbidden()) }
+}
+
+/// The same for what changes something.
+///
+/// # Errors
+/// 403 for everyone else, and from a browser's page: `DELETE` and a JSON body need a preflight from another origin; a
+/// page of an allowed origin may not use them all the same.
+pub(super) fn may_change(client: &Client, headers: &HeaderMap) -> Result<(), Problem> {
+    if client.operator && !from_a_page(client, headers) { Ok(()) } else { Err(forbidden()) }
+}
+
+fn from_a_page(client: &Client, headers: &HeaderMap) -> bool {
+    headers.contains_key(header::ORIGIN) && client.key.is_none()
 }
 
 fn forbidden() -> Problem {
@@ -119,8 +114,8 @@ fn forbidden() -> Problem {
 #[must_use]
 pub fn status(gateway: &Gateway) -> Answer {
     let at = now();
-    let targets =
-        (0..gateway.config.targets.len()).map(|target| target_status(gateway, target, at)).collect();
+    let targets = (0..gateway.config.targets.len()).map(|target| standing::of(gateway, target, at)).collect();
+    let drill = gateway.process.drills.borrow().report(at).filter(|drill| drill.stage != Stage::Over);
     let status = Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_secs: gateway.process.started.elapsed().as_secs(),
@@ -129,6 +124,8 @@ pub fn status(gateway: &Gateway) -> Answer {
         connections: gateway.process.connections.get(),
         requests: gateway.process.live.len(),
         rollout: gateway.part.trial().map(|trial| rollout_status(&trial.judge(), at)),
+        drill,
+        local_only: standing::local_only(&gateway.config),
         targets,
     };
     json(serde_json::to_vec(&status).unwrap_or_default())
@@ -156,67 +153,22 @@ fn rollout_status(judge: &Judge, at: Instant) -> RolloutStatus {
     }
 }
 
-fn target_status(gateway: &Gateway, target: usize, at: Instant) -> TargetStatus {
-    let health = gateway.store.borrow().target(target);
-    let config = &gateway.config.targets[target];
-    let (candidate, reason) = if health.absent {
-        (false, "nothing answers there yet".to_owned())
-    } else if let Some(until) = health.cooldown_until.filter(|until| *until > at) {
-        (false, format!("rate limited for another {} s", (until - at).as_secs().max(1)))
-    } else if let Some(why) = config.never_a_candidate() {
-        (false, why.to_owned())
-    } else if health.waiting_for_time.is_some() {
-        (true, "waiting for this box's clock to be set: its certificate is not valid yet".to_owned())
-    } else if health.refused_key.is_some() {
-        (true, format!("misconfigured, tried last: {}", Cause::Unauthorized.in_words()))
-    } else if let Some((model, _)) = health.missing.last() {
-        let others = health.missing.len() - 1;
-        let more = if others == 0 { String::new() } else { format!(" and {others} more") };
-        let seen = last_seen(health.last_commit, health.last_failure, at);
-        (true, format!("misconfigured for model `{model}`{more}, tried last for it; {seen}"))
-    } else {
-        (true, last_seen(health.last_commit, health.last_failure, at))
-    };
-    TargetStatus {
-        name: config.name.clone(),
-        kind: config.kind.as_str().to_owned(),
-        place: config.place.as_str().to_owned(),
-        group: config.group.clone(),
-        url: config.url.to_string(),
-        candidate,
-        reason,
-        committed: health.committed,
-        failed: health.failed,
-        in_flight: health.in_flight,
-        idle_connections: gateway.upstreams.idle(target),
-    }
-}
-
-fn last_seen(commit: Option<Instant>, failure: Option<(Instant, Cause)>, at: Instant) -> String {
-    let ago = |then: Instant| ago(at.saturating_duration_since(then));
-    match (commit, failure) {
-        (None, None) => "not used yet".to_owned(),
-        (Some(commit), Some((failed, cause))) if failed > commit => {
-            format!("last failed {} ago: {}; answered {} ago", ago(failed), cause.in_words(), ago(commit))
-        }
-        (None, Some((failed, cause))) => format!("last failed {} ago: {}", ago(failed), cause.in_words()),
-        (Some(commit), _) => format!("answered {} ago", ago(commit)),
-    }
-}
-
-fn ago(time: Duration) -> String {
-    match time.as_secs() {
-        secs @ 0..=119 => format!("{secs} s"),
-        secs @ 120..=7199 => format!("{} min", secs / 60),
-        secs => format!("{} h", secs / 3600),
-    }
-}
-
 /// Prometheus metrics.
 #[must_use]
 pub fn metrics(gateway: &Gateway) -> Answer {
-    let mut response = Response::new(ClientBody::whole(gateway.metrics.render(&gateway.gauges())));
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    let page =
+        gateway.metrics.render(&gateway.gauges()) + &target_gauges::render(&standing::gauges(gateway, now()));
+    let mut response = Response::new(ClientBody::whole(page));
+    let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// The log's last lines, oldest first.
+#[must_use]
+pub fn events() -> Answer {
+    let mut response = Response::new(ClientBody::whole(observe::recent_lines()));
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
 }
@@ -225,7 +177,7 @@ pub fn metrics(gateway: &Gateway) -> Answer {
 #[must_use]
 pub fn ready(gateway: &Gateway) -> Answer {
     let at = now();
-    let some = (0..gateway.config.targets.len()).any(|target| target_status(gateway, target, at).candidate);
+    let some = (0..gateway.config.targets.len()).any(|target| standing::is_candidate(gateway, target, at));
     if some && !gateway.process.draining.get() {
         text(StatusCode::OK, "ready\n")
     } else {
@@ -245,8 +197,7 @@ pub fn cancel(
     headers: &HeaderMap,
     id: &str,
 ) -> Result<Answer, Problem> {
-    // DELETE needs a preflight from another origin; a page of an allowed origin may not use it all the same.
-    if headers.contains_key(header::ORIGIN) && client.key.is_none() {
+    if from_a_page(client, headers) {
         return Err(forbidden());
     }
     match gateway.process.live.cancel(id, client.key, client.operator) {

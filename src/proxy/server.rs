@@ -25,7 +25,7 @@ use super::drive::{self, Job};
 use super::endpoint::{self, Endpoint};
 use super::gateway::{Current, Gateway};
 use super::outlet::{Broken, ClientBody, Drive, Flushes, Outlet, poll_caught};
-use super::{body, cors, head, models, operator, pass, refusal, strict};
+use super::{body, cors, drills, head, models, operator, pass, refusal, strict};
 use crate::cause::Cause;
 use crate::dialect::reply::Problem;
 use crate::dialect::{Dialect, request};
@@ -214,6 +214,8 @@ async fn find(
         Endpoint::Root => Ok(text(StatusCode::OK, "edgeward is running\n")),
         Endpoint::Status => operator::only(&client, || operator::status(gateway)),
         Endpoint::Metrics => operator::only(&client, || operator::metrics(gateway)),
+        Endpoint::Events => operator::only(&client, operator::events),
+        Endpoint::Drill => drills::answer(gateway, &client, request).await,
         Endpoint::Cancel(id) => operator::cancel(gateway, &client, request.headers(), id),
         Endpoint::Models => Ok(models::list(gateway).await),
         Endpoint::Model(id) => models::one(gateway, id).await,
@@ -280,7 +282,7 @@ async fn read(
     let (parts, incoming) = request.into_parts();
     let has_body = matches!(parts.method, Method::POST | Method::DELETE);
     if has_body {
-        body::json_type(&parts.headers)?;
+        head::json_type(&parts.headers)?;
     }
     let egress = route::egress_asked(&parts.headers)
         .map_err(|message| Problem::new(400, "invalid_request", message))?

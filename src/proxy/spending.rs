@@ -9,7 +9,9 @@ use std::time::Duration;
 use crate::config::{ClientKey, Config, Price, Target};
 use crate::limits;
 use crate::observe::health_events;
-use crate::route::budget::{Account, Books, Estimate, Exhausted, Hold, Subject, Used, What, When, in_money};
+use crate::route::budget::{
+    Account, Books, Estimate, Exhausted, Hold, Subject, Usage, Used, What, When, in_money,
+};
 use crate::route::{BudgetWhat, Passed};
 
 /// The books, and where they are kept. One for the process.
@@ -48,6 +50,13 @@ impl Spending {
         let mut accounts = self.books.borrow_mut().configure(targets.chain(keys));
         let keys = accounts.split_off(config.targets.len().min(accounts.len()));
         Accounts { targets: accounts, keys }
+    }
+
+    /// What the account of a target shows.
+    #[must_use]
+    pub fn usage(&self, accounts: &Accounts, target: usize, when: When) -> Option<Usage> {
+        let target = *accounts.targets.get(target)?;
+        Some(self.books.borrow_mut().usage(target, when))
     }
 
     /// Whether a client key has something left. `priced`: of its money, too.

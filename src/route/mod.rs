@@ -1,6 +1,7 @@
 //! The plan: which targets can answer this request, in which order, and on which terms.
 
 pub mod budget;
+pub mod drill;
 pub mod hedge;
 pub mod queue;
 pub mod retry;

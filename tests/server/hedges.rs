@@ -50,9 +50,12 @@ fn the_next_target_answers_for_a_late_one_and_the_late_one_is_cancelled() {
         let both = both(HEDGE).await;
         let before = both.a.counts();
         both.a.set(parse("HANG 60000").unwrap());
+        let hedges = "edgeward_hedges_total{target=\"b\"}";
+        let counted = both.program.metric(hedges).await;
         let answer = both.asked().await;
         assert_eq!((answer.status, answer.clean), (200, true), "{}", answer.text());
         assert_eq!(answer.header("x-edgeward-attempts"), Some("a:hedged,b:committed"));
+        assert_eq!(both.program.metric(hedges).await, counted + 1.0);
         assert!(answer.text().contains("[DONE]") && answer.header("x-edgeward-target") == Some("b"));
         both.a.aborted(before.aborted + 1).await;
         let status = both.program.status().await;

@@ -18,6 +18,7 @@ mod health;
 mod hedges;
 mod keys;
 mod limits;
+mod operating;
 mod places;
 mod probes;
 mod program;

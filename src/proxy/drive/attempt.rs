@@ -28,6 +28,9 @@ impl Driver {
     pub(super) async fn connect(&mut self, candidate: usize, fresh: bool) -> Action {
         self.next_attempt(candidate);
         let target = self.target();
+        if let Some(failure) = self.account.drilled(target) {
+            return self.failed(failure);
+        }
         // A stale connection's successor is the same attempt.
         if !fresh && let Err(failure) = self.account.attempt_begins(target, self.is_last_resort()) {
             return self.failed(failure);

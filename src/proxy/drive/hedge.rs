@@ -97,6 +97,7 @@ impl Hedges {
             self.gateway.process.hedges.borrow_mut().put_back();
             return None;
         };
+        self.gateway.metrics.hedge(target);
         let (buffer, permit) = room.split();
         Some(Box::pin(Rc::clone(self).run(candidate, buffer, permit, open)))
     }

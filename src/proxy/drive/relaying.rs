@@ -25,14 +25,19 @@ impl Driver {
         };
         let (status, mut headers) = (reply.status, head::to_client(&reply.headers));
         let at = now();
-        self.account.committed(self.target(), self.plan.is_away(self.target()), at);
+        // A drill says nothing about routing, and no conversation stays where it was sent by one.
+        let drilled = self.account.was_drilled();
+        let away = !drilled && self.plan.is_away(self.target());
+        self.account.committed(self.target(), away, at);
         let failed_over = self
             .account
             .failures()
             .iter()
             .any(|(failed, failure)| *failed != self.target() && failure.cause != Cause::Hedged);
-        let routing = &self.job.gateway.routing;
-        routing.borrow_mut().committed(&self.plan, self.target(), failed_over, at);
+        if !drilled {
+            let routing = &self.job.gateway.routing;
+            routing.borrow_mut().committed(&self.plan, self.target(), failed_over, at);
+        }
         self.account.status(status.as_u16());
         self.job.body = HeldBody { bytes: Bytes::new(), reserved: None };
         self.own_headers(&mut headers, Some(self.target()));

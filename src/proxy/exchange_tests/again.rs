@@ -76,7 +76,9 @@ fn a_refused_retry_is_a_failover_and_the_budget_is_asked_once() {
 
 #[test]
 fn what_a_retry_cannot_mend_is_not_retried() {
-    for cause in [Cause::Unauthorized, Cause::ModelMissing, Cause::ContextOverflow, Cause::Suspended] {
+    for cause in
+        [Cause::Unauthorized, Cause::ModelMissing, Cause::ContextOverflow, Cause::Suspended, Cause::Drill]
+    {
         let mut table = table(&[2], RetryFirst::Failover);
         assert_eq!(table.on(Event::Failed(cause)), Action::Refuse(cause), "{cause}");
     }

@@ -38,6 +38,7 @@ fn happens() -> impl Strategy<Value = Happens> {
             Cause::ContextOverflow,
             Cause::RateLimited,
             Cause::Suspended,
+            Cause::Drill,
             Cause::Internal,
         ])
     };

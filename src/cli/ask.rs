@@ -1,0 +1,126 @@
+//! Asks a running edgeward, on its operators' socket or its client listener.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::{self, Config, Env, Problems};
+use crate::limits;
+
+/// How long a running one may take to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Where the packaged unit has its operators' socket.
+const UNIT_SOCKET: &str = "/run/edgeward/admin.sock";
+
+/// The configuration of the one that is asked. Where it has mistakes here, the operators' socket in its usual place may
+/// do: keys that systemd passes to the unit are not in an operator's shell.
+///
+/// # Errors
+/// The mistakes, where no such socket is there.
+pub(super) fn running(path: Option<&Path>, env: &Env<'_>) -> Result<Config, Problems> {
+    let problems = match config::load_or_discover(path, env) {
+        Ok(loaded) => return Ok(loaded.config),
+        Err(problems) => problems,
+    };
+    let usual = usual(env);
+    let there = usual.admin_listen.as_ref().is_some_and(|socket| socket.exists());
+    if there { Ok(usual) } else { Err(problems) }
+}
+
+/// A running one without a file, or in its unit.
+pub(super) fn usual(env: &Env<'_>) -> Config {
+    let mut config = config::discover(env, &[]).config;
+    config.admin_listen.get_or_insert_with(|| PathBuf::from(UNIT_SOCKET));
+    config
+}
+
+/// What a running one answered.
+pub(super) struct Said {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body, whole.
+    pub body: Vec<u8>,
+}
+
+/// Sends `method path` with `body`, as JSON, to the one that runs with `config`.
+///
+/// # Errors
+/// None answers: who was asked, and what went wrong.
+pub(super) fn ask(config: &Config, method: &str, path: &str, body: &str) -> Result<Said, String> {
+    let mut tried = Vec::new();
+    if let Some(path_of_socket) = &config.admin_listen {
+        let asked = UnixStream::connect(path_of_socket).and_then(|socket| {
+            socket.set_read_timeout(Some(PATIENCE))?;
+            exchange(socket, method, path, body)
+        });
+        match asked {
+            Ok(said) => return Ok(said),
+            Err(error) => tried.push(format!("{}: {error}", path_of_socket.display())),
+        }
+    }
+    if config.tls.is_some() {
+        tried.push(
+            "the client listener speaks TLS; set `admin_listen` to ask on a socket of its own".to_owned(),
+        );
+    }
+    for address in config.listen.iter().filter(|_| config.tls.is_none()) {
+        let asked = TcpStream::connect_timeout(&reachable(*address), PATIENCE).and_then(|socket| {
+            socket.set_read_timeout(Some(PATIENCE))?;
+            exchange(socket, method, path, body)
+        });
+        match asked {
+            Ok(said) => return Ok(said),
+            Err(error) => tried.push(format!("{address}: {error}")),
+        }
+    }
+    Err(tried.join("; "))
+}
+
+/// The same for a body that must come with 200.
+///
+/// # Errors
+/// None answers, or another status.
+pub(super) fn get(config: &Config, path: &str) -> Result<Vec<u8>, String> {
+    let Said { status, body } = ask(config, "GET", path, "")?;
+    match status {
+        200 => Ok(body),
+        403 => Err("it answers 403: ask from the box itself, or set `admin_listen`".to_owned()),
+        status => Err(format!("it answers {status}: is it of this version?")),
+    }
+}
+
+/// Where to connect to reach what listens on `address`: loopback for "every address".
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        ip if ip.is_ipv4() => Ipv4Addr::LOCALHOST.into(),
+        _ => Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+fn exchange(mut socket: impl Read + Write, method: &str, path: &str, body: &str) -> io::Result<Said> {
+    let length = if body.is_empty() {
+        String::new()
+    } else {
+        format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len())
+    };
+    let request =
+        format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{length}\r\n{body}");
+    socket.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    socket.take(limits::OPERATOR_ANSWER_BYTES as u64).read_to_end(&mut answer)?;
+    let bad = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    let split = memchr::memmem::find(&answer, b"\r\n\r\n").ok_or_else(|| bad("the answer is not HTTP"))?;
+    let head = String::from_utf8_lossy(answer.get(..split).unwrap_or_default()).into_owned();
+    let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+    let status = status.ok_or_else(|| bad("the answer is not HTTP/1.1"))?;
+    if head.to_ascii_lowercase().contains("\r\ntransfer-encoding:") {
+        return Err(bad("the answer is not an edgeward's"));
+    }
+    answer.drain(..split + 4);
+    Ok(Said { status, body: answer })
+}

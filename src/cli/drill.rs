@@ -1,0 +1,120 @@
+//! `edgeward drill`: fails a target on purpose for a few requests, waits, and says what clients saw.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::ask::{Said, ask, running};
+use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
+use crate::config::{Config, Env};
+use crate::limits;
+use crate::proxy::drills::Wanted;
+use crate::route::drill::{Report, Stage};
+
+/// Where a running one is asked.
+const PATH: &str = "/edgeward/drill";
+
+/// Begins a drill at the one that runs with the configuration at `path`, and waits for its end; SIGINT and SIGTERM end
+/// it. Returns the exit code: 1 where clients saw errors, or nothing was tried.
+///
+/// # Errors
+/// Only when `out` or `err` cannot be written.
+pub fn drill(
+    path: Option<&Path>,
+    wanted: &Wanted,
+    env: &Env<'_>,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
+    let config = match running(path, env) {
+        Ok(config) => config,
+        Err(problems) => {
+            writeln!(err, "{problems}")?;
+            return Ok(EXIT_CONFIG);
+        }
+    };
+    let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&format!("cannot wait for a signal: {error}"), err),
+    };
+    match runtime.block_on(begin_and_wait(&config, wanted, err)) {
+        Ok(report) => {
+            writeln!(out, "{}", report.in_words())?;
+            let good = report.drilled > 0 && !report.was_noticed();
+            Ok(if good { EXIT_GOOD } else { EXIT_FAILED })
+        }
+        Err(why) => failed(&why, err),
+    }
+}
+
+fn failed(why: &str, err: &mut dyn Write) -> io::Result<u8> {
+    writeln!(err, "edgeward: {why}").map(|()| EXIT_FAILED)
+}
+
+/// Asks until it is over, or a signal comes: then it is ended, and what is known told.
+async fn begin_and_wait(config: &Config, wanted: &Wanted, err: &mut dyn Write) -> Result<Report, String> {
+    // Before it begins, so that no signal leaves it running.
+    let mut signals = Signals::new().map_err(|e| format!("cannot wait for a signal: {e}"))?;
+    let begun = told(config, "POST", &serde_json::to_string(wanted).unwrap_or_default())?;
+    // Nobody may read it; the drill goes on all the same.
+    let _unread = writeln!(
+        err,
+        "edgeward: {} to `{}` will be failed on purpose; waiting (Ctrl-C ends it)",
+        begun.amount, begun.target
+    );
+    loop {
+        if signals.within(limits::DRILL_LOOK).await {
+            return same(&begun, told(config, "DELETE", "")?);
+        }
+        let report = same(&begun, told(config, "GET", "")?)?;
+        if report.stage == Stage::Over {
+            return Ok(report);
+        }
+    }
+}
+
+fn same(begun: &Report, report: Report) -> Result<Report, String> {
+    if report.number == begun.number {
+        Ok(report)
+    } else {
+        Err("somebody has begun another drill meanwhile; the journal has the end of this one".to_owned())
+    }
+}
+
+/// SIGINT and SIGTERM, from here on.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    /// Whether one came within `time`.
+    async fn within(&mut self, time: Duration) -> bool {
+        tokio::select! {
+            _ = self.interrupt.recv() => true,
+            _ = self.terminate.recv() => true,
+            () = tokio::time::sleep(time) => false,
+        }
+    }
+}
+
+fn told(config: &Config, method: &str, body: &str) -> Result<Report, String> {
+    let Said { status, body } =
+        ask(config, method, PATH, body).map_err(|tried| format!("no running edgeward answers: {tried}"))?;
+    if status == 200 {
+        return serde_json::from_slice(&body).map_err(|_| "the answer is not an edgeward's".to_owned());
+    }
+    let error: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    let said = error.pointer("/error/message").and_then(serde_json::Value::as_str);
+    Err(said.map_or_else(|| format!("it answers {status}"), str::to_owned))
+}

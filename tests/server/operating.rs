@@ -1,0 +1,377 @@
+//! What operators do: drills, and the bundle for a bug report.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Output, Stdio};
+
+use edgeward::sim::model::healthy;
+use edgeward::sim::script::parse;
+use edgeward::sim::server::SimServer;
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::LIMIT;
+use crate::program::{CHAT, Folder, Program, SOON, ask, chat, run, target};
+
+const DRILL: &str = "/edgeward/drill";
+const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
+
+/// Another command on a running program's own configuration, in its folder.
+fn beside(program: &Program, args: &[&str], env: &[(&str, &str)]) -> Command {
+    let file = program.folder.0.join("edgeward.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    let config = config.replacen("127.0.0.1:0", &program.addr.to_string(), 1);
+    let beside = program.folder.write("beside.toml", &config);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_edgeward"));
+    command
+        .args(args)
+        .arg("--config")
+        .arg(beside)
+        .env_clear()
+        .envs(env.iter().copied())
+        .current_dir(&program.folder.0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+async fn said(mut command: Command) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } =
+        tokio::time::timeout(SOON * 3, command.output()).await.unwrap().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+async fn drill(program: &Program, method: &str, body: &str) -> (u16, Value) {
+    let answer = ask(program.addr, method, DRILL, &JSON, body).await;
+    (answer.status, serde_json::from_slice(&answer.body).unwrap())
+}
+
+#[test]
+fn a_drill_shows_what_clients_would_see() {
+    run(LIMIT, async {
+        let (one, two) =
+            (SimServer::start(healthy("a")).await.unwrap(), SimServer::start(healthy("b")).await.unwrap());
+        let config = target("box", "openai", &one, "") + &target("cloud", "openai", &two, "");
+        let program = Program::start(&config).await;
+        let child = beside(&program, &["drill", "--requests", "2"], &[]).spawn().unwrap();
+        program.logged(&["drill_started", "target=box"]).await;
+        for _ in 0..2 {
+            let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+            assert_eq!((answer.status, answer.clean), (200, true));
+            assert_eq!(answer.header("x-edgeward-attempts"), Some("box:drill,cloud:committed"));
+        }
+        // The drill is over; the box is asked again, and nothing is held against it.
+        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+        assert_eq!(answer.header("x-edgeward-attempts"), Some("box:committed"));
+        assert_eq!((one.counts().requests, two.counts().requests), (1, 2));
+        let status = program.status().await;
+        assert_eq!(status["targets"][0]["failed"], 0, "{status}");
+        let output = tokio::time::timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        assert!(text.starts_with("2 of 2 requests were answered by `cloud`. First token after "), "{text}");
+        assert!(text.contains("Clients noticed nothing."), "{text}");
+        program.logged(&["drill_ended", "drilled=2"]).await;
+        program.logged(&["attempt_failed", "cause=drill"]).await;
+        program.logged(&["request_done", "place=local", "box:drill"]).await;
+    });
+}
+
+#[test]
+fn a_drill_leaves_nothing_behind() {
+    run(LIMIT, async {
+        let (one, two) =
+            (SimServer::start(healthy("a")).await.unwrap(), SimServer::start(healthy("b")).await.unwrap());
+        let config = format!(
+            "[breaker]\nconsecutive = 1\n{}{}",
+            target("box", "openai", &one, "max_concurrent = 1"),
+            target("cloud", "openai", &two, "")
+        );
+        let program = Program::start(&config).await;
+        assert_eq!(drill(&program, "POST", r#"{"requests":3}"#).await.0, 200);
+        // One conversation, told by its header: it goes home as soon as the drill is over.
+        let session = [("x-edgeward-session", "s")];
+        for by in ["cloud", "cloud", "cloud", "box", "box"] {
+            let answer = ask(program.addr, "POST", CHAT, &session, &chat(true)).await;
+            assert_eq!((answer.status, answer.header("x-edgeward-target")), (200, Some(by)));
+        }
+        let status = program.status().await;
+        let on_the_box = &status["targets"][0];
+        assert_eq!((&on_the_box["failed"], &on_the_box["in_flight"]), (&0.into(), &0.into()), "{status}");
+        assert_eq!(on_the_box["models"][0]["breaker"], "closed", "{status}");
+        assert_eq!(status["drill"], Value::Null);
+    });
+}
+
+#[test]
+fn a_drill_is_bounded_and_one_at_a_time() {
+    run(LIMIT, async {
+        let (one, two) =
+            (SimServer::start(healthy("a")).await.unwrap(), SimServer::start(healthy("b")).await.unwrap());
+        let config = target("box", "openai", &one, "") + &target("cloud", "openai", &two, "");
+        let program = Program::start(&config).await;
+        assert_eq!(drill(&program, "GET", "").await.0, 404);
+        assert_eq!(drill(&program, "DELETE", "").await.0, 404);
+        for (bad, word) in [
+            (r#"{"requests":0}"#, "1 to 1000"),
+            (r#"{"share_permille":1001,"for_ms":1}"#, "100%"),
+            (r#"{"share_permille":100,"for_ms":600001}"#, "10 minutes"),
+            (r#"{"share_permille":100}"#, "a share and a time"),
+            (r#"{"target":"nobody"}"#, "there are box, cloud"),
+            (r#"{"targte":"box"}"#, "targte"),
+            ("{", "no drill"),
+        ] {
+            let (status, said) = drill(&program, "POST", bad).await;
+            assert_eq!(status, 400, "{bad}");
+            assert!(said["error"]["message"].as_str().unwrap().contains(word), "{bad}: {said}");
+        }
+        let (status, begun) = drill(&program, "POST", r#"{"share_permille":500,"for_ms":600000}"#).await;
+        assert_eq!((status, &begun["target"], &begun["stage"]), (200, &"box".into(), &"running".into()));
+        let (status, said) = drill(&program, "POST", "{}").await;
+        assert_eq!(status, 409);
+        assert!(said["error"]["message"].as_str().unwrap().contains("running already"), "{said}");
+        for _ in 0..4 {
+            assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(false)).await.status, 200);
+        }
+        assert_eq!((one.counts().requests, two.counts().requests), (2, 2), "every second one");
+        let (_, report) = drill(&program, "DELETE", "").await;
+        assert_eq!(
+            (&report["stage"], &report["met"], &report["drilled"]),
+            (&"over".into(), &4.into(), &2.into())
+        );
+        assert_eq!(report["answered"][0]["count"], 2);
+        // A page, a form or who is no operator begins none.
+        let origin = [JSON[0], ("origin", "http://evil.example")];
+        assert_eq!(ask(program.addr, "POST", DRILL, &origin, "{}").await.status, 403);
+        let form = [("content-type", "application/x-www-form-urlencoded")];
+        assert_eq!(ask(program.addr, "POST", DRILL, &form, "{}").await.status, 415);
+    });
+}
+
+#[test]
+fn a_drill_without_a_fallback_needs_a_yes() {
+    run(LIMIT, async {
+        let server = SimServer::start(healthy("a")).await.unwrap();
+        let program = Program::start(&target("box", "openai", &server, "")).await;
+        let (code, text, err) = said(beside(&program, &["drill"], &[])).await;
+        assert_eq!((code, text.as_str()), (Some(1), ""));
+        assert!(err.contains("clients would see errors") && err.contains("--yes"), "{err}");
+        let child = beside(&program, &["drill", "--yes"], &[]).spawn().unwrap();
+        program.logged(&["drill_started"]).await;
+        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+        assert_eq!((answer.status, server.counts().requests), (502, 0), "{}", answer.text());
+        assert!(answer.text().contains("failed on purpose by a drill"), "{}", answer.text());
+        let output = tokio::time::timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(text, "1 of 1 request was answered with an error: nobody else could answer.\n");
+        // Ctrl-C ends it.
+        let child =
+            beside(&program, &["drill", "--yes", "--share", "100%", "--for", "10m"], &[]).spawn().unwrap();
+        program.logged(&["drill_started", "100% of the requests for 600 s"]).await;
+        let pid = child.id().unwrap().to_string();
+        let waiting = child.wait_with_output();
+        assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        let output = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "No request came, so nothing was tried.\n");
+        assert_eq!(drill(&program, "GET", "").await.1["stage"], "over");
+        assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 200);
+    });
+}
+
+#[test]
+fn the_support_bundle_has_everything_but_secrets_and_prompts() {
+    run(LIMIT, async {
+        const SECRETS: [&str; 4] =
+            ["sk-in-env-1111", "sk-in-file-2222", "sk-in-credential-3333", "zebra-prompt"];
+        let folder = Folder::new();
+        folder.write("file.key", SECRETS[1]);
+        folder.write("cred", SECRETS[2]);
+        let credentials = folder.0.to_string_lossy().into_owned();
+        // One that repeats our key and the prompt to us.
+        let rude = parse(&format!(
+            "REPLY 500 application/json | {{\"error\":{{\"message\":\"bad key {}\"}}}}",
+            SECRETS[0]
+        ));
+        let rude = SimServer::start(rude.unwrap()).await.unwrap();
+        let fine = SimServer::start(healthy("b")).await.unwrap();
+        let config = format!(
+            "log_prompts = true\nadmin_listen = \"admin.sock\"\n[[key]]\nname = \"shop\"\nsha256 = \"{}\"\n{}{}{}",
+            "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8",
+            target("a", "openai", &rude, "key = { env = \"A_KEY\" }"),
+            target("b", "openai", &fine, "key = { file = \"file.key\" }"),
+            target("c", "openai", &fine, "key = { credential = \"cred\" }"),
+        );
+        let env = [("A_KEY", SECRETS[0]), ("CREDENTIALS_DIRECTORY", credentials.as_str())];
+        let program = Program::start_in(folder, &config, &env).await;
+        let body = chat(true).replace("hi", SECRETS[3]);
+        let key = [("authorization", "Bearer password")];
+        assert_eq!(ask(program.addr, "POST", CHAT, &key, &body).await.status, 200);
+        program.logged(&["request_body", SECRETS[3]]).await;
+        let (code, text, err) = said(beside(&program, &["support", "--output", "bundle.txt"], &env)).await;
+        assert_eq!((code, text.as_str()), (Some(0), "bundle.txt\n"), "{err}");
+        let path = program.folder.0.join("bundle.txt");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let bundle = std::fs::read_to_string(path).unwrap();
+        for secret in SECRETS.into_iter().chain(["password", "5e884898da28"]) {
+            assert!(!bundle.contains(secret), "{secret} in:\n{bundle}");
+        }
+        for part in [
+            "== versions\nedgeward ",
+            "kernel: Linux",
+            "== configuration\n",
+            "target \"a\".key = ***",
+            "== check\n",
+            "== status\n{\"version\"",
+            "== metrics\n# HELP",
+            "== recent events\n",
+            "attempt_failed request=",
+            "bad key ***",
+            "request_done request=",
+            "== last drill\nnone since",
+            "== unit\n",
+            "== journal\n",
+        ] {
+            assert!(bundle.contains(part), "no {part:?} in:\n{bundle}");
+        }
+        // It writes over nothing.
+        let (code, _, err) = said(beside(&program, &["support", "--output", "bundle.txt"], &env)).await;
+        assert!(code == Some(1) && err.contains("bundle.txt") && err.contains("--output"), "{err}");
+        // By default a file with the date in its name; `-` is the terminal. A wrong configuration and nobody running
+        // are told of, and are no failure.
+        let (code, name, _) = said(beside(&program, &["support"], &env)).await;
+        assert!(
+            code == Some(0) && name.starts_with("edgeward-support-2") && name.ends_with("Z.txt\n"),
+            "{name}"
+        );
+        assert!(program.folder.0.join(name.trim()).exists());
+        program.terminate();
+        assert_eq!(program.exit_code().await, Some(0));
+        let (code, text, _) = said(beside(&program, &["support", "--output=-"], &[])).await;
+        assert_eq!(code, Some(0));
+        assert!(text.contains("it has mistakes") && text.contains("A_KEY"), "{text}");
+        assert!(text.contains("== status\nnot to be had: "), "{text}");
+    });
+}
+
+#[test]
+fn recent_events_are_for_operators() {
+    run(LIMIT, async {
+        let server = SimServer::start(healthy("a")).await.unwrap();
+        let program = Program::start(&target("a", "openai", &server, "")).await;
+        assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 200);
+        program.logged(&["request_done"]).await;
+        let answer = ask(program.addr, "GET", "/edgeward/events", &[], "").await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.header("content-type").unwrap().starts_with("text/plain"));
+        let text = answer.text();
+        assert!(text.lines().any(|line| line.contains(" started ")), "{text}");
+        assert!(text.lines().last().unwrap().contains(" request_done "), "{text}");
+    });
+}
+
+#[test]
+fn an_operators_shell_need_not_have_the_units_keys() {
+    run(LIMIT, async {
+        let server = SimServer::start(healthy("a")).await.unwrap();
+        let config = format!(
+            "admin_listen = \"admin.sock\"\n{}{}",
+            target("box", "openai", &server, "key = { env = \"A_KEY\" }"),
+            target("cloud", "openai", &server, "")
+        );
+        let program = Program::start_in(Folder::new(), &config, &[("A_KEY", "sk-12345678")]).await;
+        let (code, _, err) =
+            said(beside(&program, &["status"], &[("RUNTIME_DIRECTORY", "/nonexistent")])).await;
+        assert!(code == Some(78) && err.contains("A_KEY"), "{err}");
+        let folder = program.folder.0.to_string_lossy().into_owned();
+        let env = [("RUNTIME_DIRECTORY", folder.as_str())];
+        let (code, text, err) = said(beside(&program, &["status"], &env)).await;
+        assert!(code == Some(0) && text.contains("+ box"), "{text}{err}");
+        let (_, text, _) = said(beside(&program, &["support", "--output=-"], &env)).await;
+        assert!(text.contains("it has mistakes") && text.contains("== status\n{\"version\""), "{text}");
+        let child = beside(&program, &["drill"], &env).spawn().unwrap();
+        program.logged(&["drill_started"]).await;
+        assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 200);
+        let output = tokio::time::timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+    });
+}
+
+/// `tests/run` gets it; its folder there, or the PATH.
+fn promtool() -> std::path::PathBuf {
+    let cache = std::env::var_os("EDGEWARD_TEST_CACHE").map(std::path::PathBuf::from);
+    let caches = std::env::var_os("XDG_CACHE_HOME").map(std::path::PathBuf::from);
+    let home = || Some(std::path::Path::new(&std::env::var_os("HOME")?).join(".cache"));
+    let usual = || Some(caches.or_else(home)?.join("edgeward"));
+    let kept = cache.or_else(usual).map(|cache| cache.join("tools/bin/promtool"));
+    kept.filter(|path| path.exists()).unwrap_or_else(|| "promtool".into())
+}
+
+#[test]
+fn prometheus_takes_the_metrics_without_a_complaint() {
+    run(LIMIT, async {
+        let fine = SimServer::start(healthy("a")).await.unwrap();
+        let bad = SimServer::start(parse("CUT").unwrap()).await.unwrap();
+        let config = target("box", "openai", &bad, "")
+            + &target("cloud", "openai", &fine, "price = { input = 5, output = 25 }\nmax_concurrent = 4")
+                .replace("place = \"local\"", "place = \"cloud\"\nmodels = { \"*\" = \"m\" }");
+        let program = Program::start(&config).await;
+        for _ in 0..4 {
+            assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 200);
+        }
+        program.until_metric("edgeward_target_standings{target=\"box\",standing=\"out\"}", 1.0).await;
+        let page = ask(program.addr, "GET", "/edgeward/metrics", &[], "").await.text();
+        let check = async |page: String| {
+            let mut child = Command::new(promtool())
+                .args(["check", "metrics"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap_or_else(|error| {
+                    panic!("promtool does not start ({error}): run tests/run, which gets it")
+                });
+            let mut stdin = child.stdin.take().unwrap();
+            tokio::io::AsyncWriteExt::write_all(&mut stdin, page.as_bytes()).await.unwrap();
+            drop(stdin);
+            let output = child.wait_with_output().await.unwrap();
+            let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            (output.status.code(), said)
+        };
+        assert_eq!(check(page.clone()).await, (Some(0), String::new()), "{page}");
+        // It would say so.
+        let (code, told) = check(page.replace("edgeward_retries_total", "edgeward_retries")).await;
+        assert!(code != Some(0) && told.contains("edgeward_retries"), "{told}");
+        // And it is said what has become of each.
+        let metrics = program.metrics().await;
+        for (series, value) in [
+            ("edgeward_health_changes_total{target=\"box\",change=\"opened\"}", 1.0),
+            ("edgeward_target_breakers{target=\"box\",state=\"open\"}", 1.0),
+            ("edgeward_target_candidate{target=\"box\"}", 0.0),
+            ("edgeward_target_candidate{target=\"cloud\"}", 1.0),
+            ("edgeward_egress_requests_total{target=\"box\"}", 0.0),
+            ("edgeward_egress_requests_total{target=\"cloud\"}", 4.0),
+        ] {
+            assert_eq!(metrics.get(series), Some(&value), "{series}");
+        }
+        let status = program.status().await;
+        let (on_the_box, off) = (&status["targets"][0], &status["targets"][1]);
+        assert_eq!((&on_the_box["candidate"], &on_the_box["sent_today"]), (&false.into(), &Value::Null));
+        assert!(on_the_box["reason"].as_str().unwrap().starts_with("rests for another"), "{status}");
+        assert_eq!(on_the_box["models"][0]["breaker"], "open");
+        assert_eq!(
+            (&off["sent_today"]["requests"], &off["models"][0]["standing"]),
+            (&4.into(), &"fit".into())
+        );
+        assert!(off["sent_today"]["prompt_tokens"].as_u64().unwrap() >= 4, "{status}");
+        let (code, text, _) = said(beside(&program, &["status"], &[])).await;
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flowing.contains("- box openai local http"), "{text}");
+        assert!(flowing.contains("sent off this box today: 4 requests"), "{text}");
+    });
+}
