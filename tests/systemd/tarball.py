@@ -13,12 +13,12 @@ BOARD = {"name": "x86-rtx", "build": {"deb": "amd64"}}
 
 
 def make(binary, helper, folder, version, tail=b""):
-    """As board/build packs it, but for its bill of materials. Returns the tarball's folder's name."""
+    """As board/build packs it, but for what is in its bills of materials. Returns the tarball's folder's name."""
     programs = {"edgeward": stripped(binary, folder, tail)}
     if helper:
         programs["edgeward-nvml"] = stripped(helper, folder)
-    bill = {"metadata": {"component": {"version": version}}}
-    release = package.Release(REPO, BOARD, programs, bill, 1_700_000_000, "1")
+    bills = {program: {"metadata": {"component": {"version": version}}} for program in programs}
+    release = package.Release(REPO, BOARD, programs, bills, 1_700_000_000, "1")
     release.tarball(folder)
     return release.name
 
