@@ -327,7 +327,8 @@ pub struct Failure {
     /// What happened.
     pub cause: Cause,
     /// The target's own words or an I/O error's text, cut to [`crate::limits::ERROR_TEXT_BYTES`],
-    /// control characters removed. May be empty. Never holds a key or a prompt of ours.
+    /// control characters removed. May be empty. A target may repeat a part of the prompt there; the key that it was
+    /// sent is taken out before anybody reads it.
     pub detail: String,
 }
 

@@ -44,6 +44,12 @@ pub fn describe(config: &Config) -> Vec<Setting> {
     flat.settings
 }
 
+/// The same as text, a line each. Keys are `***`.
+#[must_use]
+pub fn in_lines(config: &Config) -> String {
+    describe(config).iter().map(|setting| format!("{} = {}\n", setting.path(), setting.value)).collect()
+}
+
 /// What is different in `new`, a line each, in words: `target "cloud".weight: 100 → 50`, `key "shop": removed`.
 #[must_use]
 pub fn diff(old: &Config, new: &Config) -> Vec<String> {

@@ -33,7 +33,7 @@ mod url;
 pub(crate) mod value;
 mod walk;
 
-pub use describe::{Setting, describe, diff};
+pub use describe::{Setting, describe, diff, in_lines};
 pub use discover::{LOCAL_SERVERS, LocalServer, discover};
 pub(crate) use figures::parse_share;
 pub use figures::show_money;
@@ -45,7 +45,7 @@ pub use policy::{
     Price, Priority, Probe, Queue, Retry, RetryFirst, Rollout, Sticky, TargetProbe,
 };
 pub use problem::{Loaded, Problem, Problems};
-pub use secret::Secret;
+pub use secret::{Secret, hidden};
 pub use walk::Env;
 
 /// Where the configuration is looked for when none is named.

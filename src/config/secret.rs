@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::limits;
+
 /// A key, as it goes into a header. Debug and Display show `***`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
@@ -18,6 +20,34 @@ impl Secret {
     pub fn expose(&self) -> &str {
         &self.0
     }
+
+    /// Takes it out of what somebody else has said. One that is shorter than [`limits::REDACTED_BYTES`] stays: its
+    /// letters are in other words too.
+    pub fn hide_in(&self, text: &mut String) {
+        if self.0.len() >= limits::REDACTED_BYTES && text.contains(&self.0) {
+            *text = text.replace(&self.0, "***");
+        }
+    }
+}
+
+/// The same for bytes, and a key that is no configured one.
+#[must_use]
+pub fn hidden(key: &[u8], text: Vec<u8>) -> Vec<u8> {
+    if key.len() < limits::REDACTED_BYTES {
+        return text;
+    }
+    let (mut out, mut rest) = (Vec::new(), text.as_slice());
+    while let Some(at) = memchr::memmem::find(rest, key) {
+        let (before, from) = rest.split_at(at);
+        out.extend_from_slice(before);
+        out.extend_from_slice(b"***");
+        rest = from.get(key.len()..).unwrap_or_default();
+    }
+    if out.is_empty() {
+        return text;
+    }
+    out.extend_from_slice(rest);
+    out
 }
 
 impl fmt::Debug for Secret {
@@ -29,5 +59,24 @@ impl fmt::Debug for Secret {
 impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_repeats_a_key_is_told_without_it() {
+        let told = |key: &str, text: &str| {
+            let mut string = text.to_owned();
+            Secret::new(key).hide_in(&mut string);
+            assert_eq!(hidden(key.as_bytes(), text.into()), string.as_bytes());
+            string
+        };
+        assert_eq!(told("sk-1234", "bad sk-1234, sk-1234"), "bad ***, ***");
+        assert_eq!(told("sk-1234", "sk-1234"), "***");
+        assert_eq!(told("sk-1234", "bad sk-123"), "bad sk-123");
+        assert_eq!(told("a", "a day"), "a day");
     }
 }

@@ -141,7 +141,7 @@ pub const DRILL_LOOK: Duration = Duration::from_millis(250);
 pub const TOOL_BYTES: u64 = MIB as u64;
 /// How long it waits for them; a journal on a slow card is searched for seconds.
 pub const TOOL_TIME: Duration = Duration::from_secs(10);
-/// Keys from this length on are looked for in it once more, in bytes; shorter ones would hide words.
+/// Keys from this length on are taken out of what targets say, and of a bundle, in bytes; shorter ones would hide words.
 pub const REDACTED_BYTES: usize = 6;
 /// Lines of the log that are kept in memory, for `edgeward support`.
 pub const RECENT_LINES: usize = 256;

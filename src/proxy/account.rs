@@ -146,7 +146,11 @@ impl Account {
         self.failed(open, target, failure, wait);
     }
 
-    fn failed(&mut self, open: Option<Open>, target: usize, failure: Failure, wait: Option<Duration>) {
+    fn failed(&mut self, open: Option<Open>, target: usize, mut failure: Failure, wait: Option<Duration>) {
+        // A target may repeat it, in the midst of a stream too.
+        if let Some(key) = self.gateway.config.targets.get(target).and_then(|target| target.key.as_ref()) {
+            key.hide_in(&mut failure.detail);
+        }
         let took = open.as_ref().map_or(Duration::ZERO, |open| now() - open.began());
         let news = open.map(|open| open.end(ended_by(failure.cause, wait))).unwrap_or_default();
         let name = self.gateway.name(target);

@@ -134,6 +134,16 @@ pub fn to_upstream(headers: &mut HeaderMap, client: &HeaderMap, target: &Target,
     }
 }
 
+/// The key that `target` is sent, its own or the client's.
+#[must_use]
+pub fn key_sent<'a>(target: &'a Target, credential: &'a HeaderMap) -> Option<&'a [u8]> {
+    if !target.forward_key {
+        return target.key.as_ref().map(|key| key.expose().as_bytes());
+    }
+    let value = credential.values().next()?.as_bytes();
+    Some(value.strip_prefix(b"Bearer ").unwrap_or(value))
+}
+
 /// edgeward's own fields on a response.
 pub fn own(headers: &mut HeaderMap, id: &str, target: Option<&str>, attempts: &str) {
     for (name, text) in [(REQUEST_ID, Some(id)), (TARGET, target), (ATTEMPTS, Some(attempts))] {

@@ -1,6 +1,7 @@
 //! Who may come in: keys, Host, origins, operators; and which paths and methods there are.
 
 use edgeward::sim::model::healthy;
+use edgeward::sim::script::parse;
 use edgeward::sim::server::SimServer;
 use ring::digest::{SHA256, digest};
 
@@ -74,7 +75,13 @@ fn a_key_in_each_of_its_forms_opens_and_nothing_else_does() {
         for (path, body) in [("/edgeward/health", "ok\n"), ("/edgeward/ready", "ready\n")] {
             assert_eq!(ask(program.addr, "GET", path, &[], "").await.text(), body);
         }
-        assert_eq!(ask(program.addr, "GET", "/edgeward/status", &[], "").await.status, 401);
+        for path in ["status", "metrics", "events", "config", "drill"] {
+            assert_eq!(
+                ask(program.addr, "GET", &format!("/edgeward/{path}"), &[], "").await.status,
+                401,
+                "{path}"
+            );
+        }
     });
 }
 
@@ -259,6 +266,29 @@ fn open_to_the_network_without_keys_is_refused_at_the_start() {
             let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
             assert_eq!(output.status.code(), Some(78), "{text}");
             assert!(text.contains("allow_anonymous"), "{text}");
+        }
+    });
+}
+
+/// A target that repeats its key in an error: the log and the client have it without.
+#[test]
+fn a_key_that_its_target_repeats_stays_here() {
+    run(LIMIT, async {
+        const KEY: &str = "sk-ours-0123456789";
+        let said = format!("{{\"error\":{{\"message\":\"bad key {KEY}\"}}}}");
+        for (script, status) in [
+            (format!("REPLY 400 application/json | {said}"), 400),
+            (format!("REPLY 500 application/json | {said}"), 502),
+            (format!("SSE\nD {said}\nEND"), 502),
+        ] {
+            let server = SimServer::start(parse(&script).unwrap()).await.unwrap();
+            let config = target("a", "openai", &server, "key = { env = \"A_KEY\" }");
+            let program = Program::start_in(Folder::new(), &config, &[("A_KEY", KEY)]).await;
+            let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+            assert_eq!(answer.status, status, "{script}: {}", answer.text());
+            assert!(answer.text().contains("bad key ***"), "{script}: {}", answer.text());
+            program.logged(&["request_done"]).await;
+            assert!(!answer.text().contains(KEY) && !program.log().contains(KEY), "{script}");
         }
     });
 }

@@ -8,7 +8,7 @@ use http::{HeaderMap, Method, Request};
 
 use super::{Driver, Kept, Stage};
 use crate::cause::{Cause, Failure};
-use crate::config::{Config, Kind};
+use crate::config::{Config, Kind, hidden};
 use crate::dialect::request::{Call, Changes};
 use crate::dialect::{self, Dialect};
 use crate::gate::pool::Buffer;
@@ -81,7 +81,10 @@ impl Driver {
 
     /// The target refused, or sent JSON where a stream was due: its text says why.
     pub(super) async fn rejected(&mut self, mut reply: Reply) -> Action {
-        let body = match self.pace.run(refusal_body(&mut reply)).await {
+        let gateway = Rc::clone(&self.job.gateway);
+        let target = gateway.config.targets.get(self.target());
+        let key = target.and_then(|target| head::key_sent(target, &self.job.credential));
+        let body = match self.pace.run(refusal_body(&mut reply, key)).await {
             Ok(body) => body,
             Err(action) => return action,
         };
@@ -193,8 +196,8 @@ pub(super) struct Refused {
     pub(super) rejects: bool,
 }
 
-/// As much of a refusal's text as says why.
-pub(super) async fn refusal_body(reply: &mut Reply) -> Vec<u8> {
+/// As much of a refusal's text as says why, without the key that its target was sent: some repeat it.
+pub(super) async fn refusal_body(reply: &mut Reply, key: Option<&[u8]>) -> Vec<u8> {
     let bound = if reply.status.is_client_error() {
         limits::CLIENT_FAULT_BODY_BYTES
     } else {
@@ -210,7 +213,10 @@ pub(super) async fn refusal_body(reply: &mut Reply) -> Vec<u8> {
     };
     // The status is known; a body that dawdles adds nothing worth waiting for.
     let _late = tokio::time::timeout(limits::ERROR_BODY_TIME, reading).await;
-    body
+    match key {
+        Some(key) => hidden(key, body),
+        None => body,
+    }
 }
 
 pub(super) fn refused(reply: &Reply, body: Vec<u8>, rules: Rules, target: usize) -> Refused {

@@ -126,7 +126,9 @@ impl Hedges {
         match head::kind(self.call.dialect, true, reply.status, &reply.headers) {
             HeadKind::Stream => {}
             HeadKind::Error => {
-                let body = refusal_body(&mut reply).await;
+                let target = self.gateway.config.targets.get(candidate.target);
+                let key = target.and_then(|target| head::key_sent(target, &self.credential));
+                let body = refusal_body(&mut reply, key).await;
                 let refused = refused(&reply, body, rules, candidate.target);
                 return Err(Lost { failure: refused.failure, wait: refused.wait, kept: refused.kept });
             }
