@@ -94,7 +94,9 @@ impl Listeners {
 
     fn add(&mut self, asked: SocketAddr, listener: TcpListener) {
         let listener = Rc::new(listener);
-        let accepting = Accepting::new(listen::clients(Rc::clone(&self.current), Rc::clone(&listener)));
+        let (current, last) = (Rc::clone(&self.current), Rc::clone(&listener));
+        let accept = listen::clients(Rc::clone(&self.current), Rc::clone(&listener));
+        let accepting = Accepting::and_then(accept, move || listen::waiting(&current, &last));
         self.clients.push(Client { asked, listener, accepting });
     }
 
@@ -248,6 +250,11 @@ struct Accepting {
 
 impl Accepting {
     fn new(accept: impl Future<Output = ()> + 'static) -> Self {
+        Accepting::and_then(accept, || {})
+    }
+
+    /// Does `last` before it ends.
+    fn and_then(accept: impl Future<Output = ()> + 'static, last: impl FnOnce() + 'static) -> Self {
         let (until, ended) = oneshot::channel::<()>();
         let ended = async move {
             let _dropped = ended.await;
@@ -260,6 +267,7 @@ impl Accepting {
                 () = accept => {}
                 () = ended => {}
             }
+            last();
         });
         Accepting { task, _until: until }
     }

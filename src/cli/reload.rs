@@ -164,6 +164,11 @@ impl Serving {
         let goes_on =
             |trial: &Rc<Trial>| before.as_ref().is_some_and(|before| Rc::ptr_eq(&before.trial, trial));
         events::reloaded(&told);
+        if let Some(before) = &before
+            && let Some(verdict) = cut_short(before, &old.config, &config, candidate.as_ref())
+        {
+            tell(before, verdict);
+        }
         match candidate {
             Some(candidate) => {
                 if !goes_on(&candidate.trial) {
@@ -173,13 +178,7 @@ impl Serving {
                 }
                 self.current.try_out(stable, candidate);
             }
-            None => {
-                let withdrawn = before.filter(|_| config.routes_like(&old.config));
-                if let Some(before) = withdrawn {
-                    tell(&before, Verdict::RollBack(Reason::Withdrawn));
-                }
-                self.current.replace(stable);
-            }
+            None => self.current.replace(stable),
         }
     }
 
@@ -201,6 +200,19 @@ impl Serving {
     pub async fn close(self) {
         self.listeners.close().await;
     }
+}
+
+/// How the rollout of `before` ends by a reload, if it does: one of the same routing goes on, or begins again.
+fn cut_short(before: &Candidate, old: &Config, new: &Config, next: Option<&Candidate>) -> Option<Verdict> {
+    if new.routes_like(old) {
+        return Some(Verdict::RollBack(Reason::Withdrawn));
+    }
+    if !new.routes_like(&before.gateway.config) {
+        return Some(Verdict::RollBack(Reason::Replaced));
+    }
+    let judge = before.trial.judge();
+    let few = judge.side(Pick::New).requests < judge.terms().min_samples;
+    next.is_none().then_some(Verdict::Promote { few })
 }
 
 fn tell(candidate: &Candidate, verdict: Verdict) {
@@ -245,19 +257,23 @@ mod tests {
 
     use super::*;
     use crate::cli::listeners::Open;
+    use crate::route::budget::{Estimate, Used};
+    use crate::time::now;
 
     const OLD: &str =
         "[[target]]\nname = \"a\"\nkind = \"ollama\"\nurl = \"http://127.0.0.1:1\"\nspare = true\n";
 
-    /// What is let go of does not go on: a gateway that nobody holds has no task that looks or probes for it.
-    #[test]
-    fn what_a_reload_has_replaced_is_let_go_of() {
-        let folder = std::env::temp_dir().join(format!("edgeward-reload-{}", std::process::id()));
+    const ROLLOUT: &str = "[rollout]\nmin_samples = 5\n";
+
+    /// Runs `test` on what serves with [`OLD`], the file that it was loaded from, and what writes another one there.
+    fn served(name: &str, test: impl AsyncFnOnce(Rc<Current>, &mut Serving, &dyn Fn(String))) {
+        let folder = std::env::temp_dir().join(format!("edgeward-reload-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("edgeward.toml");
-        let write =
-            |text: String| std::fs::write(&path, format!("listen = [\"127.0.0.1:0\"]\n{text}")).unwrap();
-        let rollout = "[rollout]\nmin_samples = 5\n";
+        let write = |text: String| {
+            let listen = if text.contains("listen") { "" } else { "listen = [\"127.0.0.1:0\"]\n" };
+            std::fs::write(&path, format!("{listen}{text}")).unwrap();
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         LocalSet::new().block_on(&runtime, async {
             write(OLD.to_owned());
@@ -267,6 +283,56 @@ mod tests {
             let current = Current::new(Rc::new(gateway), None);
             let listeners = Listeners::accept(&current, Open::default());
             let mut serving = Serving::new(&current, listeners, source);
+            test(current, &mut serving, &write).await;
+            serving.close().await;
+        });
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// The process has one set of places and budgets for all configurations: it is that of the one in use.
+    #[test]
+    fn what_is_not_in_use_changes_no_bound() {
+        served("bounds", async |current, serving, write| {
+            let bounds = |places: u32, requests: u32| {
+                format!("{OLD}max_concurrent = {places}\nbudget = {{ requests_per_minute = {requests} }}\n")
+            };
+            write(bounds(1, 1));
+            serving.reload(By::Order);
+            let gateway = current.get();
+            let process = Rc::clone(&gateway.process);
+            let _inside = process.places.take(gateway.lanes[0], now()).unwrap();
+            let estimate = Estimate { input: 1, output_max: None };
+            let when = gateway.when(now());
+            let held = process.spending.begin(&gateway.accounts, 0, None, None, estimate, when);
+            let full = || {
+                let gateway = current.get();
+                let config = &gateway.config.targets[0];
+                let barred = process.spending.bars(&gateway.accounts, 0, config, None, gateway.when(now()));
+                [!process.places.is_free(gateway.lanes[0]), barred.is_some()]
+            };
+            assert_eq!(full(), [true; 2]);
+
+            let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            write(format!("listen = [\"{}\"]\n{}", taken.local_addr().unwrap(), bounds(2, 2)));
+            serving.reload(By::Order);
+            assert_eq!(full(), [true; 2], "nothing is changed where it cannot listen");
+
+            write(bounds(2, 2) + ROLLOUT);
+            serving.reload(By::Order);
+            assert_eq!(full(), [true; 2], "nor while it is tried");
+            serving.decide(Verdict::RollBack(Reason::Fails));
+            assert_eq!(full(), [true; 2], "nor when it was");
+            serving.reload(By::Order);
+            serving.decide(Verdict::Promote { few: true });
+            assert_eq!(full(), [false; 2]);
+            process.spending.end(held.unwrap(), Used::Nothing, when);
+        });
+    }
+
+    /// What is let go of does not go on: a gateway that nobody holds has no task that looks or probes for it.
+    #[test]
+    fn what_a_reload_has_replaced_is_let_go_of() {
+        served("gone", async |current, serving, write| {
             let gone = async |gateway: Weak<Gateway>| {
                 let patience = 100_000;
                 for _ in (0..patience).take_while(|_| gateway.strong_count() > 0) {
@@ -283,7 +349,7 @@ mod tests {
             gone(first).await;
 
             let second = stable();
-            write(OLD.to_owned() + rollout);
+            write(OLD.to_owned() + ROLLOUT);
             serving.reload(By::Order);
             gone(second).await;
             let (third, tried) = (stable(), candidate());
@@ -297,8 +363,6 @@ mod tests {
             serving.decide(Verdict::Promote { few: true });
             gone(third).await;
             assert!(tried.ptr_eq(&stable()));
-            serving.close().await;
         });
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -55,6 +55,8 @@ pub enum Reason {
     Slower,
     /// The configuration has the old routing again.
     Withdrawn,
+    /// The configuration has another one.
+    Replaced,
 }
 
 impl Reason {
@@ -71,6 +73,7 @@ impl Reason {
                 "more of its requests wait far too long for their first token than of the old one's"
             }
             Reason::Withdrawn => "the configuration has the old routing again",
+            Reason::Replaced => "the configuration has yet another routing",
         }
     }
 }

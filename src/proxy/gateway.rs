@@ -116,8 +116,8 @@ impl Gateway {
         if let Some(folder) = state {
             spending.open(folder, utc());
         }
-        let (lanes, accounts) = (places.configure(&config), spending.configure(&config));
-        Ok(Gateway {
+        let (lanes, accounts) = (places.lanes(&config), spending.accounts(&config));
+        let gateway = Gateway {
             process: Rc::new(Process {
                 live: Rc::new(Live::default()),
                 connections: Cell::new(0),
@@ -149,7 +149,17 @@ impl Gateway {
             gates: Arc::new(Semaphore::new(limits.gated_streams)),
             random: SystemRandom::new(),
             config,
-        })
+        };
+        gateway.bounds_count(None);
+        Ok(gateway)
+    }
+
+    /// The bounds that all requests share, at places and in budgets, are this configuration's from here on, and for
+    /// targets that only the candidate has that one's.
+    fn bounds_count(&self, candidate: Option<&Candidate>) {
+        let tried = candidate.map(|candidate| &candidate.gateway.config);
+        self.process.places.configure(&self.config, tried);
+        self.process.spending.configure(&self.config, tried);
     }
 
     /// The same process with another configuration: health and counters of targets that stay are kept, and
@@ -166,8 +176,8 @@ impl Gateway {
             .store
             .borrow()
             .renewed(&config.health, config.targets.iter().map(|new| (same(new), new.discovered)));
-        let lanes = self.process.places.configure(&config);
-        let accounts = self.process.spending.configure(&config);
+        let lanes = self.process.places.lanes(&config);
+        let accounts = self.process.spending.accounts(&config);
         Ok(Gateway {
             process: Rc::clone(&self.process),
             lanes,
@@ -349,6 +359,7 @@ pub fn keep_fixed(old: &Config, new: &mut Config) -> Vec<&'static str> {
         }
     }
     let mut restart = Vec::new();
+    keep("lock_memory", &old.lock_memory, &mut new.lock_memory, &mut restart);
     let (was, will) = (&old.limits, &mut new.limits);
     keep("limits.gate_buffer", &was.gate_buffer, &mut will.gate_buffer, &mut restart);
     keep("limits.gated_streams", &was.gated_streams, &mut will.gated_streams, &mut restart);
@@ -411,6 +422,7 @@ impl Current {
     /// From here on for all that is new. A rollout ends.
     pub fn replace(&self, gateway: Rc<Gateway>) {
         self.end_rollout();
+        gateway.bounds_count(None);
         self.stable.replace(gateway);
     }
 
@@ -419,6 +431,7 @@ impl Current {
         self.replace(stable);
         self.get().part.is(&candidate.trial, Pick::Old);
         candidate.gateway.part.is(&candidate.trial, Pick::New);
+        self.get().bounds_count(Some(&candidate));
         self.candidate.replace(Some(candidate));
     }
 
@@ -427,6 +440,7 @@ impl Current {
         let candidate = self.candidate.take()?;
         candidate.gateway.part.none();
         self.get().part.none();
+        self.get().bounds_count(None);
         Some(candidate)
     }
 }

@@ -12,9 +12,9 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
 use super::gateway::{Current, Gateway, Process};
@@ -90,14 +90,29 @@ pub fn tls(files: &ServerTls) -> Result<TlsAcceptor, String> {
 pub async fn clients(current: Rc<Current>, listener: Rc<TcpListener>) {
     loop {
         match listener.accept().await {
-            Ok((socket, peer)) => {
-                // Nagle's algorithm would hold each token back until the last one is acknowledged.
-                let _best_effort = socket.set_nodelay(true);
-                client(&current, socket, Some(peer), current.tls());
-            }
+            Ok((socket, peer)) => client_at(&current, socket, peer),
             Err(error) => accept_failed(&current.get(), &error).await,
         }
     }
+}
+
+/// Accepts those who wait at this moment, by the kernel's word and not by the event loop's, which may not have heard of
+/// all: for a listener that is closed next, which would reset them.
+pub fn waiting(current: &Rc<Current>, listener: &TcpListener) {
+    // Whoever comes while this runs is let in too, but not for ever.
+    for _ in 0..BACKLOG {
+        let Ok((socket, peer)) = SockRef::from(listener).accept() else { return };
+        let socket = socket.set_nonblocking(true).and_then(|()| TcpStream::from_std(socket.into()));
+        if let (Ok(socket), Some(peer)) = (socket, peer.as_socket()) {
+            client_at(current, socket, peer);
+        }
+    }
+}
+
+fn client_at(current: &Rc<Current>, socket: TcpStream, peer: SocketAddr) {
+    // Nagle's algorithm would hold each token back until the last one is acknowledged.
+    let _best_effort = socket.set_nodelay(true);
+    client(current, socket, Some(peer), current.tls());
 }
 
 /// Accepts clients on a Unix socket for ever. TLS is for networks.
@@ -231,4 +246,43 @@ async fn accept_failed(gateway: &Gateway, error: &io::Error) {
     // A waiting client is worth more than an idle connection.
     gateway.upstreams.close_idle();
     tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::proxy::upstream::ProxyRules;
+
+    /// Nobody has waited for a connection, so the event loop knows of none.
+    #[test]
+    fn who_waits_at_a_listener_that_closes_is_served() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let answers = LocalSet::new().block_on(&runtime, async {
+            let config = crate::config::parse("", Path::new("test"), &|_| None).unwrap().config;
+            let gateway = Gateway::new(config, &ProxyRules::from_env(), None).unwrap();
+            let current = Current::new(Rc::new(gateway), None);
+            let listener = bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
+            let clients = [(); 3].map(|()| {
+                let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                client.write_all(b"GET /edgeward/health HTTP/1.0\r\nhost: localhost\r\n\r\n").unwrap();
+                client
+            });
+            waiting(&current, &listener);
+            drop(listener);
+            tokio::task::spawn_blocking(|| {
+                clients.map(|mut client| {
+                    let mut answer = String::new();
+                    client.read_to_string(&mut answer).map(|_| answer)
+                })
+            })
+            .await
+            .unwrap()
+        });
+        assert!(answers.iter().all(|answer| answer.as_ref().unwrap().contains("200 OK")), "{answers:?}");
+    }
 }

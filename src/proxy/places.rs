@@ -42,12 +42,17 @@ impl Drop for Place {
 }
 
 impl Places {
-    /// Takes up a configuration. Returns its targets' lanes, in their order.
-    pub fn configure(&self, config: &Config) -> Vec<Lane> {
-        let targets = config.targets.iter().map(|target| (target.name.as_str(), target.max_concurrent));
-        let (lanes, let_in) = self.queues.borrow_mut().configure(targets);
+    /// The lanes of a configuration's targets, in their order. No bound changes by that.
+    pub fn lanes(&self, config: &Config) -> Vec<Lane> {
+        self.queues.borrow_mut().lanes(bounds(config))
+    }
+
+    /// The bounds of `config` count from here on, and those of targets that only `tried` has.
+    pub fn configure(&self, config: &Config, tried: Option<&Config>) {
+        let only = |name: &str| config.targets.iter().all(|target| target.name != name);
+        let tried = tried.into_iter().flat_map(bounds).filter(|(name, _)| only(name));
+        let (_, let_in) = self.queues.borrow_mut().configure(bounds(config).chain(tried));
         let_in.into_iter().for_each(|pass| self.tell(pass, true));
-        lanes
     }
 
     /// Whether a place is free.
@@ -121,6 +126,10 @@ impl Places {
     }
 }
 
+fn bounds(config: &Config) -> impl Iterator<Item = (&str, Option<u32>)> {
+    config.targets.iter().map(|target| (target.name.as_str(), target.max_concurrent))
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -137,7 +146,7 @@ mod tests {
         );
         let config = crate::config::parse(&text, Path::new("test"), &|_| None).expect(&text).config;
         let places = Rc::new(Places::default());
-        let lane = places.configure(&config)[0];
+        let lane = places.lanes(&config)[0];
         (places, lane)
     }
 

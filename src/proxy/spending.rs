@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{ClientKey, Config, Price, Target};
+use crate::config::{Budget, ClientKey, Config, Price, Target};
 use crate::limits;
 use crate::observe::health_events;
 use crate::route::budget::{
@@ -43,13 +43,18 @@ impl Accounts {
 }
 
 impl Spending {
-    /// Takes up a configuration.
-    pub fn configure(&self, config: &Config) -> Accounts {
-        let targets = config.targets.iter().map(|target| (Subject::Target(&target.name), target.budget));
-        let keys = config.keys.iter().map(|key| (Subject::Key(&key.name), key.budget));
-        let mut accounts = self.books.borrow_mut().configure(targets.chain(keys));
+    /// A configuration's accounts. No budget changes by that.
+    pub fn accounts(&self, config: &Config) -> Accounts {
+        let mut accounts = self.books.borrow_mut().accounts(budgets(config));
         let keys = accounts.split_off(config.targets.len().min(accounts.len()));
         Accounts { targets: accounts, keys }
+    }
+
+    /// The budgets of `config` count from here on, and those of targets that only `tried` has.
+    pub fn configure(&self, config: &Config, tried: Option<&Config>) {
+        let only = |subject: &Subject<'_>| budgets(config).all(|(known, _)| known != *subject);
+        let tried = tried.into_iter().flat_map(budgets).filter(|(subject, _)| only(subject));
+        self.books.borrow_mut().configure(budgets(config).chain(tried));
     }
 
     /// What the account of a target shows.
@@ -173,6 +178,12 @@ impl Spending {
         }
         self.changed.set(true);
     }
+}
+
+/// Of the targets, then of the keys.
+fn budgets(config: &Config) -> impl Iterator<Item = (Subject<'_>, Budget)> {
+    let targets = config.targets.iter().map(|target| (Subject::Target(&target.name), target.budget));
+    targets.chain(config.keys.iter().map(|key| (Subject::Key(&key.name), key.budget)))
 }
 
 /// The whole of it, or nothing.

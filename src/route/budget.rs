@@ -210,6 +210,14 @@ impl Entry {
 }
 
 impl Books {
+    /// Their accounts, in the same order. One that is known keeps its budget; another one has this.
+    pub fn accounts<'a>(
+        &mut self,
+        subjects: impl IntoIterator<Item = (Subject<'a>, Budget)>,
+    ) -> Vec<Account> {
+        subjects.into_iter().map(|(subject, budget)| self.account(subject, budget)).collect()
+    }
+
     /// Takes up a configuration: everybody's budget. Returns their accounts in the same order.
     pub fn configure<'a>(
         &mut self,
@@ -219,7 +227,7 @@ impl Books {
         subjects
             .into_iter()
             .map(|(subject, budget)| {
-                let account = self.account(subject);
+                let account = self.account(subject, budget);
                 if let Some(entry) = self.entries.get_mut(account.0) {
                     (entry.named, entry.budget) = (true, budget);
                 }
@@ -228,7 +236,7 @@ impl Books {
             .collect()
     }
 
-    fn account(&mut self, subject: Subject<'_>) -> Account {
+    fn account(&mut self, subject: Subject<'_>, budget: Budget) -> Account {
         if let Some(at) = self.entries.iter().position(|entry| entry.subject() == subject) {
             return Account(at);
         }
@@ -237,11 +245,11 @@ impl Books {
         let unused = self.entries.iter_mut().enumerate().filter(|(_, entry)| unused(entry));
         match unused.min_by_key(|(_, entry)| entry.spent) {
             Some((at, entry)) => {
-                *entry = Entry::new(subject);
+                *entry = Entry { named: true, budget, ..Entry::new(subject) };
                 Account(at)
             }
             None => {
-                self.entries.push(Entry::new(subject));
+                self.entries.push(Entry { named: true, budget, ..Entry::new(subject) });
                 Account(self.entries.len() - 1)
             }
         }

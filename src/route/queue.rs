@@ -65,6 +65,11 @@ struct Client {
 }
 
 impl Queues {
+    /// The lanes of these targets, by name, in the same order. One that is known keeps its bound; another one has this.
+    pub fn lanes<'a>(&mut self, targets: impl IntoIterator<Item = (&'a str, Option<u32>)>) -> Vec<Lane> {
+        targets.into_iter().map(|(name, most)| self.lane(name, most)).collect()
+    }
+
     /// Takes up a configuration: for each target, by name, its `max_concurrent`. Returns their lanes in the same
     /// order, and who is let in because there is more room now.
     pub fn configure<'a>(
@@ -72,7 +77,14 @@ impl Queues {
         targets: impl IntoIterator<Item = (&'a str, Option<u32>)>,
     ) -> (Vec<Lane>, Vec<Pass>) {
         self.lanes.iter_mut().for_each(|door| door.named = false);
-        let lanes: Vec<Lane> = targets.into_iter().map(|(name, most)| self.lane(name, most)).collect();
+        let targets = targets.into_iter().map(|(name, most)| {
+            let lane = self.lane(name, most);
+            if let Some(door) = self.lanes.get_mut(lane.0) {
+                (door.named, door.room) = (true, room(most));
+            }
+            lane
+        });
+        let lanes: Vec<Lane> = targets.collect();
         let mut woken = Vec::new();
         for lane in 0..self.lanes.len() {
             while let Some(pass) = self.let_in(Lane(lane)) {
@@ -83,15 +95,11 @@ impl Queues {
     }
 
     fn lane(&mut self, name: &str, most: Option<u32>) -> Lane {
-        let room = most.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
         if let Some(at) = self.lanes.iter().position(|door| door.name == name) {
-            if let Some(door) = self.lanes.get_mut(at) {
-                (door.named, door.room) = (true, room);
-            }
             return Lane(at);
         }
         let waiting = Default::default();
-        let door = Door { name: name.to_owned(), named: true, room, inside: Vec::new(), waiting };
+        let door = Door { name: name.to_owned(), named: true, room: room(most), inside: Vec::new(), waiting };
         let full = self.lanes.len() >= limits::QUEUE_LANES;
         match self.lanes.iter_mut().enumerate().find(|(_, door)| full && !door.named && door.is_idle()) {
             Some((at, unused)) => {
@@ -260,6 +268,10 @@ impl Door {
             clients.retain(|client| !client.requests.is_empty());
         }
     }
+}
+
+fn room(most: Option<u32>) -> Option<usize> {
+    most.map(|most| usize::try_from(most).unwrap_or(usize::MAX))
 }
 
 /// Its row in [`Door::waiting`].

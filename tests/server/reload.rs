@@ -100,8 +100,8 @@ fn a_changed_file_is_in_use_and_a_bad_one_changes_nothing() {
         assert_eq!(lines(&program, &[" reloaded "]).len(), 2);
 
         // What memory was made for at the start.
-        rewrite(&program, &format!("{new}[limits]\ngated_streams = 3\n"));
-        program.logged(&["reloaded", "restart=limits.gated_streams"]).await;
+        rewrite(&program, &format!("lock_memory = false\n{new}[limits]\ngated_streams = 3\n"));
+        program.logged(&["reloaded", "restart=lock_memory,limits.gated_streams"]).await;
     });
 }
 
@@ -280,6 +280,7 @@ fn during_a_rollout_keys_count_at_once_and_another_reload_replaces_or_ends_it() 
         // Another routing: another rollout, against the same old one.
         write("", &(to_a.clone() + "weight = 7\n"));
         program.logged(&["reloaded", "target \\\"a\\\": added"]).await;
+        program.logged(&["rollout_rolled_back", "yet another routing", "new=\"2 requests"]).await;
         assert_eq!(requests(&program.status().await), (0.into(), 0.into()));
         assert_eq!(lines(&program, &["rollout_started"]).len(), 2);
         assert_eq!(answers(&program).await.as_deref(), Some("a"));
@@ -289,5 +290,13 @@ fn during_a_rollout_keys_count_at_once_and_another_reload_replaces_or_ends_it() 
         program.logged(&["rollout_rolled_back", "has the old routing again"]).await;
         assert!(program.status().await["rollout"].is_null());
         assert_eq!(answers(&program).await.as_deref(), Some("a"));
+
+        // No rollout any more: all of it at once, and that is said.
+        write("", &to_b);
+        program.logged(&["reloaded", "hosts: last.lan"]).await;
+        rewrite(&program, &(HERE.to_owned() + &to_b));
+        program.logged(&["rollout_promoted", "few=true"]).await;
+        assert!(program.status().await["rollout"].is_null());
+        assert_eq!(answers(&program).await.as_deref(), Some("b"));
     });
 }
