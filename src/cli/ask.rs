@@ -87,9 +87,16 @@ pub(super) fn get(config: &Config, path: &str) -> Result<Vec<u8>, String> {
     let Said { status, body } = ask(config, "GET", path, "")?;
     match status {
         200 => Ok(body),
-        403 => Err("it answers 403: ask from the box itself, or set `admin_listen`".to_owned()),
+        401 | 403 => Err(not_heard(status)),
         status => Err(format!("it answers {status}: is it of this version?")),
     }
+}
+
+/// A running one wants a key, or an operator.
+pub(super) fn not_heard(status: u16) -> String {
+    format!(
+        "it answers {status} to who asks as a client without a key: set `admin_listen`, and ask on the box itself"
+    )
 }
 
 /// Where to connect to reach what listens on `address`: loopback for "every address".

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::ask::{Said, ask, running};
+use super::ask::{Said, ask, not_heard, running};
 use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
 use crate::config::{Config, Env};
 use crate::limits;
@@ -113,6 +113,9 @@ fn told(config: &Config, method: &str, body: &str) -> Result<Report, String> {
         ask(config, method, PATH, body).map_err(|tried| format!("no running edgeward answers: {tried}"))?;
     if status == 200 {
         return serde_json::from_slice(&body).map_err(|_| "the answer is not an edgeward's".to_owned());
+    }
+    if status == 401 {
+        return Err(not_heard(status));
     }
     let error: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
     let said = error.pointer("/error/message").and_then(serde_json::Value::as_str);

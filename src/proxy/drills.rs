@@ -13,7 +13,7 @@ use super::outlet::ClientBody;
 use super::server::json;
 use super::{head, operator, standing};
 use crate::cause::{Cause, Failure};
-use crate::config::{Permille, Place};
+use crate::config::{Egress, Permille, Place};
 use crate::dialect::Dialect;
 use crate::dialect::reply::Problem;
 use crate::limits;
@@ -165,16 +165,22 @@ fn begin(gateway: &Gateway, wanted: &Wanted) -> Result<Report, Problem> {
     };
     amount.check().map_err(bad)?;
     let target = find(gateway, wanted.target.as_deref())?;
-    if !wanted.yes && !has_fallback(gateway, target) {
-        let name = gateway.name(target);
-        return Err(Problem::new(
-            409,
-            "no_fallback",
-            format!(
-                "no target but `{name}` can answer at present: clients would see errors; configure a fallback, or \
-                 confirm with --yes (\"yes\": true)"
-            ),
-        ));
+    let name = gateway.name(target);
+    let confirm = "confirm with --yes (\"yes\": true)";
+    let standing = standing::of(gateway, target, now());
+    if !wanted.yes && !standing.candidate {
+        let why = standing.reason;
+        let what =
+            format!("`{name}` is not asked at present, so that nothing can fail there: {why}; {confirm}");
+        return Err(Problem::new(409, "not_asked", what));
+    }
+    let stranded = (!wanted.yes).then(|| stranded(gateway, target)).flatten();
+    if let Some(whose) = stranded {
+        let what = format!(
+            "no target but `{name}` can answer {whose} at present: clients would see errors; configure a fallback, or \
+             {confirm}"
+        );
+        return Err(Problem::new(409, "no_fallback", what));
     }
     let begun = gateway.process.drills.borrow_mut().start(gateway.name(target), amount, now());
     let report = begun.map_err(|why| Problem::new(409, "drill_running", why))?;
@@ -198,14 +204,25 @@ fn find(gateway: &Gateway, name: Option<&str>) -> Result<usize, Problem> {
     })
 }
 
-/// Whether somebody else can answer for `target` in some API at present.
-fn has_fallback(gateway: &Gateway, target: usize) -> bool {
+/// Whose requests nobody else can answer for `target`, in words; a client's key may keep them near.
+fn stranded(gateway: &Gateway, target: usize) -> Option<String> {
+    if !has_fallback(gateway, target, Egress::Anywhere) {
+        return Some("requests".to_owned());
+    }
+    let keys = gateway.config.keys.iter();
+    let key = keys.into_iter().find(|key| !has_fallback(gateway, target, key.local_only))?;
+    Some(format!("requests of the key `{}` (local_only)", key.name))
+}
+
+/// Whether somebody else can answer for `target` in some API at present, within `egress`.
+fn has_fallback(gateway: &Gateway, target: usize, egress: Egress) -> bool {
     let targets = &gateway.config.targets;
     let Some(kind) = targets.get(target).map(|target| target.kind) else { return false };
     let apis = [Dialect::OpenaiChat, Dialect::OllamaChat, Dialect::Anthropic];
     let at = now();
     targets.iter().enumerate().any(|(other, config)| {
         let both = |api: &Dialect| route::speaks(kind, *api) && route::speaks(config.kind, *api);
-        other != target && apis.iter().any(both) && standing::is_candidate(gateway, other, at)
+        let may = other != target && egress.allows(config.place) && apis.iter().any(both);
+        may && standing::is_candidate(gateway, other, at)
     })
 }

@@ -29,6 +29,8 @@ pub enum Endpoint<'a> {
     Cancel(&'a str),
     /// `/edgeward/events`: the log's last lines.
     Events,
+    /// `/edgeward/config`: every setting in use, without keys.
+    Config,
     /// `/edgeward/drill`: `GET` shows it, `POST` begins one, `DELETE` ends it.
     Drill,
     /// `GET /`: Ollama's clients look for a sign of life here.
@@ -73,6 +75,7 @@ pub fn find<'a>(method: &Method, path: &'a str) -> Endpoint<'a> {
         "/edgeward/status" => ("GET, HEAD", Endpoint::Status),
         "/edgeward/metrics" => ("GET, HEAD", Endpoint::Metrics),
         "/edgeward/events" => ("GET, HEAD", Endpoint::Events),
+        "/edgeward/config" => ("GET, HEAD", Endpoint::Config),
         "/edgeward/drill" => ("GET, POST, DELETE", Endpoint::Drill),
         "/" => ("GET, HEAD", Endpoint::Root),
         _ => {

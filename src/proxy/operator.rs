@@ -13,6 +13,7 @@ use super::outlet::ClientBody;
 use super::server::{json, text};
 use super::standing::{self, TargetStatus};
 use crate::cause::Cause;
+use crate::config;
 use crate::config::rollout::{Judge, Pick};
 use crate::dialect::reply::Problem;
 use crate::limits;
@@ -167,10 +168,13 @@ pub fn metrics(gateway: &Gateway) -> Answer {
 /// The log's last lines, oldest first.
 #[must_use]
 pub fn events() -> Answer {
-    let mut response = Response::new(ClientBody::whole(observe::recent_lines()));
-    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
+    text(StatusCode::OK, observe::recent_lines())
+}
+
+/// Every setting that is in use, a line each.
+#[must_use]
+pub fn config(gateway: &Gateway) -> Answer {
+    text(StatusCode::OK, config::in_lines(&gateway.config))
 }
 
 /// Whether some target may answer: open to all, and says no more than that.

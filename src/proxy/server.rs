@@ -215,6 +215,7 @@ async fn find(
         Endpoint::Status => operator::only(&client, || operator::status(gateway)),
         Endpoint::Metrics => operator::only(&client, || operator::metrics(gateway)),
         Endpoint::Events => operator::only(&client, operator::events),
+        Endpoint::Config => operator::only(&client, || operator::config(gateway)),
         Endpoint::Drill => drills::answer(gateway, &client, request).await,
         Endpoint::Cancel(id) => operator::cancel(gateway, &client, request.headers(), id),
         Endpoint::Models => Ok(models::list(gateway).await),
@@ -403,8 +404,8 @@ pub(super) fn own(problem: &Problem, dialect: Dialect) -> Answer {
 }
 
 /// A short answer in plain text.
-pub(super) fn text(status: StatusCode, text: &'static str) -> Answer {
-    let mut response = Response::new(ClientBody::whole(Bytes::from_static(text.as_bytes())));
+pub(super) fn text(status: StatusCode, text: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(ClientBody::whole(text));
     *response.status_mut() = status;
     response
         .headers_mut()

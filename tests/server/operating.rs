@@ -176,9 +176,53 @@ fn a_drill_without_a_fallback_needs_a_yes() {
         assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
         let output = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
         assert_eq!(output.status.code(), Some(1));
-        assert_eq!(String::from_utf8(output.stdout).unwrap(), "No request came, so nothing was tried.\n");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.starts_with("No request was to go there, so nothing was tried"), "{text}");
         assert_eq!(drill(&program, "GET", "").await.1["stage"], "over");
         assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 200);
+    });
+}
+
+/// Where a drill would only show errors, or nothing at all, it says so first.
+#[test]
+fn a_drill_asks_first_where_it_would_hurt_or_show_nothing() {
+    run(LIMIT, async {
+        let (one, two) = (
+            SimServer::start(parse("CUT").unwrap()).await.unwrap(),
+            SimServer::start(healthy("b")).await.unwrap(),
+        );
+        let key = |name: &str| format!("[[key]]\nname = \"{name}\"\nenv = \"{}\"\n", name.to_uppercase());
+        let cloud = target("cloud", "openai", &two, "price = { input = 0, output = 0 }");
+        let cloud = cloud.replace("place = \"local\"", "place = \"cloud\"\nmodels = { \"*\" = \"m\" }");
+        let config = format!(
+            "[breaker]\nconsecutive = 1\n{}local_only = true\n{}{}{cloud}",
+            key("shop"),
+            key("free"),
+            target("box", "openai", &one, "max_retries = 0")
+        );
+        let env = [("SHOP", "shop-0123456789abcdef"), ("FREE", "free-0123456789abcdef")];
+        let program = Program::start_in(Folder::new(), &config, &env).await;
+        let free = [("authorization", "Bearer free-0123456789abcdef"), JSON[0]];
+        let begin = async |body: &str| {
+            let answer = ask(program.addr, "POST", DRILL, &free, body).await;
+            (answer.status, answer.text())
+        };
+        let (status, said) = begin("{}").await;
+        assert!(status == 409 && said.contains("requests of the key `shop` (local_only)"), "{said}");
+        let answer = ask(program.addr, "POST", CHAT, &free, &chat(true)).await;
+        assert_eq!(answer.header("x-edgeward-target"), Some("cloud"));
+        let (status, said) = begin("{}").await;
+        assert!(status == 409 && said.contains("`box` is not asked at present"), "{said}");
+        assert!(said.contains("rests for another") && said.contains("--yes"), "{said}");
+        assert_eq!(begin(r#"{"yes":true}"#).await.0, 200);
+        // Without a socket for operators, its commands are clients without a key.
+        for command in ["status", "drill"] {
+            let (code, _, err) = self::said(beside(&program, &[command], &env)).await;
+            assert!(
+                code == Some(1) && err.contains("answers 401") && err.contains("`admin_listen`"),
+                "{err}"
+            );
+        }
     });
 }
 
@@ -211,6 +255,7 @@ fn the_support_bundle_has_everything_but_secrets_and_prompts() {
         let key = [("authorization", "Bearer password")];
         assert_eq!(ask(program.addr, "POST", CHAT, &key, &body).await.status, 200);
         program.logged(&["request_body", SECRETS[3]]).await;
+        assert!(!program.log().contains(SECRETS[0]), "what the target repeated: {}", program.log());
         let (code, text, err) = said(beside(&program, &["support", "--output", "bundle.txt"], &env)).await;
         assert_eq!((code, text.as_str()), (Some(0), "bundle.txt\n"), "{err}");
         let path = program.folder.0.join("bundle.txt");
@@ -222,7 +267,7 @@ fn the_support_bundle_has_everything_but_secrets_and_prompts() {
         for part in [
             "== versions\nedgeward ",
             "kernel: Linux",
-            "== configuration\n",
+            "== configuration\nin use:\n",
             "target \"a\".key = ***",
             "== check\n",
             "== status\n{\"version\"",
@@ -252,7 +297,7 @@ fn the_support_bundle_has_everything_but_secrets_and_prompts() {
         assert_eq!(program.exit_code().await, Some(0));
         let (code, text, _) = said(beside(&program, &["support", "--output=-"], &[])).await;
         assert_eq!(code, Some(0));
-        assert!(text.contains("it has mistakes") && text.contains("A_KEY"), "{text}");
+        assert!(text.contains("the file has mistakes") && text.contains("A_KEY"), "{text}");
         assert!(text.contains("== status\nnot to be had: "), "{text}");
     });
 }
@@ -291,7 +336,10 @@ fn an_operators_shell_need_not_have_the_units_keys() {
         let (code, text, err) = said(beside(&program, &["status"], &env)).await;
         assert!(code == Some(0) && text.contains("+ box"), "{text}{err}");
         let (_, text, _) = said(beside(&program, &["support", "--output=-"], &env)).await;
-        assert!(text.contains("it has mistakes") && text.contains("== status\n{\"version\""), "{text}");
+        assert!(
+            text.contains("== configuration\nin use:\n") && text.contains("target \"box\".key = ***"),
+            "{text}"
+        );
         let child = beside(&program, &["drill"], &env).spawn().unwrap();
         program.logged(&["drill_started"]).await;
         assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 200);

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use super::ask::{ask, get, usual};
 use super::{EXIT_FAILED, EXIT_GOOD, check};
 use crate::config::{self, Config, Env};
-use crate::limits;
 use crate::observe;
 use crate::time;
 
@@ -77,14 +76,13 @@ fn bundle(path: Option<&Path>, env: &Env<'_>, date: &str) -> String {
          Keys and prompts are left out; names of hosts, targets, models and client keys are not.\n"
     );
     section(&mut text, "versions", &system::versions());
-    section(
-        &mut text,
-        "configuration",
-        &match &loaded {
-            Ok(loaded) => described(&loaded.config),
-            Err(_) => "it has mistakes; see the check\n".to_owned(),
-        },
-    );
+    // A running one may have another file, keys that are not here, or the routing of before a rollout.
+    let in_use = match (get(&config, "/edgeward/config"), &loaded) {
+        (Ok(lines), _) => format!("in use:\n{}", String::from_utf8_lossy(&lines)),
+        (Err(_), Ok(loaded)) => format!("as the file has it:\n{}", config::in_lines(&loaded.config)),
+        (Err(_), Err(_)) => "none runs, and the file has mistakes; see the check\n".to_owned(),
+    };
+    section(&mut text, "configuration", &in_use);
     let (mut said, mut wrong) = (Vec::new(), Vec::new());
     // Writing to a Vec does not fail.
     let _infallible = check(path, env, &mut said, &mut wrong);
@@ -107,7 +105,9 @@ fn bundle(path: Option<&Path>, env: &Env<'_>, date: &str) -> String {
         &["--no-pager", "--quiet", "--output=short-iso", JOURNAL_LINES, &format!("--unit={UNIT}")],
     );
     section(&mut text, "journal", &without_bodies(&journal));
-    redacted(text, &secrets(&config))
+    // None of them is printed anywhere; should one be all the same, by a log's words, then not in here.
+    config.targets.iter().filter_map(|target| target.key.as_ref()).for_each(|key| key.hide_in(&mut text));
+    text
 }
 
 fn section(text: &mut String, name: &str, content: &str) {
@@ -118,14 +118,6 @@ fn section(text: &mut String, name: &str, content: &str) {
     if !text.ends_with('\n') {
         text.push('\n');
     }
-}
-
-/// Every setting, defaults included.
-fn described(config: &Config) -> String {
-    config::describe(config)
-        .iter()
-        .map(|setting| format!("{} = {}\n", setting.path(), setting.value))
-        .collect()
 }
 
 fn last_drill(config: &Config) -> String {
@@ -146,36 +138,15 @@ fn without_bodies(journal: &str) -> String {
     })
 }
 
-/// Every key that edgeward knows. None of them is printed anywhere; should one be all the same, by a target's words or
-/// a log's, then not in here.
-fn secrets(config: &Config) -> Vec<&str> {
-    let keys = config.targets.iter().filter_map(|target| target.key.as_ref());
-    let mut secrets: Vec<&str> = keys.map(config::Secret::expose).collect();
-    secrets.retain(|secret| secret.len() >= limits::REDACTED_BYTES);
-    secrets
-}
-
-fn redacted(mut text: String, secrets: &[&str]) -> String {
-    for secret in secrets {
-        if text.contains(secret) {
-            text = text.replace(secret, "***");
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_must_not_be_in_there_is_taken_out() {
+    fn bodies_are_left_out() {
         let journal =
             "10:00 request_done request=r\n10:00 request_body request=r body=\"zebra\"\n10:01 started";
         assert_eq!(without_bodies(journal), "10:00 request_done request=r\n10:01 started\n");
-        let text =
-            redacted("refused sk-0123456789, and sk-0123456789".to_owned(), &["sk-0123456789", "none-here"]);
-        assert_eq!(text, "refused ***, and ***");
     }
 
     #[test]

@@ -71,7 +71,7 @@ fn one_at_a_time_and_it_ends_by_itself() {
     drills.start("lan", Amount::Requests(1), at(61)).unwrap();
     let (report, over) = drills.stop(at(62)).unwrap();
     assert!(over && report.stage == Stage::Over && report.drilled == 0);
-    assert!(report.in_words().contains("No request came"));
+    assert!(report.in_words().contains("nothing was tried"));
     assert!(!drills.stop(at(63)).unwrap().1, "its end is told once");
     // Nobody came for so long.
     drills.start("lan", Amount::Requests(1), at(100)).unwrap();

@@ -13,7 +13,9 @@ impl Report {
         if self.drilled == 0 {
             text.push_str(match self.stage {
                 Stage::Running => "No request has come to be drilled yet.",
-                Stage::Finishing | Stage::Over => "No request came, so nothing was tried.",
+                Stage::Finishing | Stage::Over => {
+                    "No request was to go there, so nothing was tried; `edgeward status` shows whether it is asked."
+                }
             });
             return text;
         }
