@@ -311,6 +311,10 @@ impl Account {
     }
 
     fn tell_rollout(&self, outcome: Outcome) {
+        // What fails on purpose says nothing about a routing.
+        if self.drill.has_failed() {
+            return;
+        }
         let by_targets = self.failures.iter().filter(|(_, failure)| failure.cause.fault() == Fault::Upstream);
         self.gateway.part.ended(&rollout::Ended {
             model: &self.model,

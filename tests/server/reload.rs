@@ -300,3 +300,26 @@ fn during_a_rollout_keys_count_at_once_and_another_reload_replaces_or_ends_it() 
         assert_eq!(answers(&program).await.as_deref(), Some("b"));
     });
 }
+
+#[test]
+fn a_drill_says_nothing_about_a_rollout() {
+    run(LIMIT, async {
+        let a = SimServer::start(healthy("a")).await.unwrap();
+        let to_a = target("a", "openai", &a, "");
+        let program = Program::start(&to_a).await;
+        rewrite(&program, &(HERE.to_owned() + &to_a + "weight = 7\n" + &rollout("50%", "60s", 1)));
+        program.logged(&["rollout_started"]).await;
+        let json = [("content-type", "application/json")];
+        let drill = ask(program.addr, "POST", "/edgeward/drill", &json, r#"{"yes":true,"requests":2}"#).await;
+        assert_eq!(drill.status, 200, "{}", drill.text());
+        assert_eq!([answers(&program).await, answers(&program).await], [None, None]);
+        for _ in 0..2 {
+            assert_eq!(answers(&program).await.as_deref(), Some("a"));
+        }
+        let status = program.status().await;
+        for side in ["old", "new"] {
+            let side = &status["rollout"][side];
+            assert_eq!((&side["requests"], &side["failed"]), (&1.into(), &0.into()), "{status}");
+        }
+    });
+}

@@ -73,7 +73,8 @@ fn bundle(path: Option<&Path>, env: &Env<'_>, date: &str) -> String {
     };
     let mut text = format!(
         "edgeward support, {date}\n\
-         Keys and prompts are left out; names of hosts, targets, models and client keys are not.\n"
+         Keys and prompts are left out; names of hosts, targets, models and client keys are not, nor what targets \
+         say in their errors.\n"
     );
     section(&mut text, "versions", &system::versions());
     // A running one may have another file, keys that are not here, or the routing of before a rollout.
