@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::listeners::{self, Open, open_to_all};
@@ -19,6 +20,7 @@ use crate::limits;
 use crate::observe::{self, events};
 use crate::proxy::gateway::{Current, Gateway};
 use crate::proxy::listen;
+use crate::proxy::task;
 use crate::proxy::upstream::ProxyRules;
 use crate::systemd::{Leash, Notify, Passed, Systemd, anchor};
 
@@ -100,9 +102,11 @@ fn serve(mut loaded: Loaded, systemd: Systemd, source: Source, err: &mut dyn Wri
         footing::memory(&gateway.config);
         let current = Current::new(gateway, tls);
         // A task of its own: this future is polled each time that any other task is woken.
-        spawn_local(async move { serving::main_loop(&current, bound, source).await })
-            .await
-            .unwrap_or_else(|e| Err(Unable::System(format!("the main loop failed: {e}"))))
+        let (say, said) = oneshot::channel();
+        task::start(async move {
+            let _heard = say.send(serving::main_loop(&current, bound, source).await);
+        });
+        said.await.unwrap_or_else(|_| Err(Unable::System("the main loop failed".to_owned())))
     });
     // A name look-up that hangs must not hold the exit.
     runtime.shutdown_background();

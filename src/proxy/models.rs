@@ -1,5 +1,6 @@
 //! `/v1/models`: the union of what the targets offer, under the names that clients may ask for.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::gateway::Gateway;
-use super::head;
 use super::outlet::ClientBody;
 use super::server::json;
 use super::upstream::{Reply, RequestBody, SendError};
+use super::{head, task};
 use crate::config::{Kind, Target};
 use crate::dialect::reply::Problem;
 use crate::limits;
@@ -56,26 +57,24 @@ pub async fn one(gateway: &Rc<Gateway>, id: &str) -> Result<Response<ClientBody>
 
 async fn union(gateway: &Rc<Gateway>) -> BTreeMap<String, Model> {
     let mut asking = JoinSet::new();
-    let mut offers: Vec<(usize, Vec<String>)> = Vec::new();
+    // By target: the first that offers a model is named with it.
+    let offers: Rc<RefCell<BTreeMap<usize, Vec<String>>>> = Rc::default();
     for (index, target) in gateway.config.targets.iter().enumerate() {
         if gateway.store.borrow().get(index).is_some_and(|health| health.absent) {
             continue;
         }
+        offers.borrow_mut().insert(index, mapped(target));
         if asks_itself(target) {
-            let gateway = Rc::clone(gateway);
-            asking.spawn_local(async move {
+            let (gateway, offers) = (Rc::clone(gateway), Rc::clone(&offers));
+            task::start_in(&mut asking, async move {
                 let names = tokio::time::timeout(PATIENCE, own_list(&gateway, index)).await.ok().flatten();
-                (index, names.unwrap_or_default())
+                offers.borrow_mut().entry(index).or_default().extend(names.unwrap_or_default());
             });
         }
-        offers.push((index, mapped(target)));
     }
-    while let Some(listed) = asking.join_next().await {
-        offers.extend(listed.ok());
-    }
-    offers.sort_by_key(|(index, _)| *index);
+    while asking.join_next().await.is_some() {}
     let mut models = BTreeMap::new();
-    for (index, names) in offers {
+    for (index, names) in offers.take() {
         for id in names {
             models.entry(id.clone()).or_insert_with(|| Model {
                 id,

@@ -12,6 +12,7 @@ use super::gateway::Gateway;
 use super::outlet::ClientBody;
 use super::server::{json, text};
 use super::standing::{self, TargetStatus};
+use super::task;
 use crate::cause::Cause;
 use crate::config::rollout::{Judge, Pick};
 use crate::dialect::reply::Problem;
@@ -216,7 +217,7 @@ pub fn cancel(
 /// A client that takes no bytes keeps its driver from running: its connection is cut, so that the target is
 /// free. One that only does not take its last words has longer.
 fn cut_if_deaf(gateway: Rc<Gateway>, id: String) {
-    tokio::task::spawn_local(async move {
+    task::start(async move {
         tokio::time::sleep(limits::DEAF).await;
         gateway.process.live.cut_if_deaf(&id, Cause::Cancelled);
         tokio::time::sleep(limits::LAST_WORDS).await;
