@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::credential::ECHO_BYTES;
 use super::problem::Problem;
 use super::schema;
-use super::value::{Fault, nearest, shown, text, type_name};
+use super::value::{self, Fault, Words, nearest, shown, text, type_name};
 
 /// How environment variables are read; a closure, so that tests have an environment of their own.
 pub type Env<'e> = dyn Fn(&str) -> Option<String> + 'e;
@@ -56,10 +56,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    pub fn problem(&mut self, spot: &Spot, what: impl Into<String>, hint: impl Into<String>) {
+    pub fn problem(&mut self, spot: &Spot, what: impl Into<Words>, hint: impl Into<Words>) {
         self.fault(spot, Fault::new(what, hint));
     }
 
+    #[inline(never)]
     pub fn fault(&mut self, spot: &Spot, fault: Fault) {
         if spot.line.is_some_and(|line| self.broken.contains(&line) || line > self.lost_from) {
             return;
@@ -69,14 +70,24 @@ impl<'a> Walk<'a> {
     }
 
     /// A mistake that is an absence. Behind a syntax error the missing thing may well be there.
-    pub fn missing(&mut self, spot: &Spot, what: impl Into<String>, hint: impl Into<String>) {
+    pub fn missing(&mut self, spot: &Spot, what: impl Into<Words>, hint: impl Into<Words>) {
+        self.absence(spot, Fault::new(what, hint));
+    }
+
+    #[inline(never)]
+    fn absence(&mut self, spot: &Spot, fault: Fault) {
         if self.broken.is_empty() {
-            self.problem(spot, what, hint);
+            self.fault(spot, fault);
         }
     }
 
-    pub fn warn(&mut self, spot: &Spot, what: impl Into<String>, hint: impl Into<String>) {
-        let warning = self.at(spot, Fault::new(what, hint));
+    pub fn warn(&mut self, spot: &Spot, what: impl Into<Words>, hint: impl Into<Words>) {
+        self.warning(spot, Fault::new(what, hint));
+    }
+
+    #[inline(never)]
+    fn warning(&mut self, spot: &Spot, fault: Fault) {
+        let warning = self.at(spot, fault);
         self.warnings.push(warning);
     }
 
@@ -85,8 +96,8 @@ impl<'a> Walk<'a> {
             file: self.file.map(Path::to_owned),
             line: spot.line,
             key: spot.key.clone(),
-            what: fault.what,
-            hint: fault.hint,
+            what: fault.what.into_owned(),
+            hint: fault.hint.map(Words::into_owned),
         }
     }
 
@@ -138,6 +149,7 @@ impl<'t, 'i> Section<'t, 'i> {
         section
     }
 
+    #[inline(never)]
     fn named(&self, key: &str, line: usize) -> Spot {
         let key = if !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)) {
             key.to_owned()
@@ -171,12 +183,49 @@ impl<'t, 'i> Section<'t, 'i> {
         self.table.contains_key(key)
     }
 
+    #[inline(never)]
     pub fn get(&self, walk: &Walk<'_>, key: &str) -> Option<At<&'t Spanned<DeValue<'i>>>> {
         debug_assert!(self.known.names.contains(&key), "{key} is missing in the schema's table");
         self.table.get(key).map(|value| At { value, spot: self.spot(walk, key) })
     }
 
     /// The value of `key` as `read` understands it; a fault is reported.
+    pub fn value<T>(
+        &self,
+        walk: &mut Walk<'_>,
+        key: &str,
+        read: impl Fn(&DeValue<'i>) -> Result<T, Fault>,
+    ) -> Option<T> {
+        self.value_by(walk, key, &read)
+    }
+
+    /// One for all readers of a type: there are many keys.
+    #[inline(never)]
+    fn value_by<T>(
+        &self,
+        walk: &mut Walk<'_>,
+        key: &str,
+        read: &dyn Fn(&DeValue<'i>) -> Result<T, Fault>,
+    ) -> Option<T> {
+        self.read(walk, key, read).map(|at| at.value)
+    }
+
+    pub fn flag(&self, walk: &mut Walk<'_>, key: &str) -> Option<bool> {
+        self.value(walk, key, value::flag)
+    }
+
+    /// A count between `min` and `max`. Every count is bounded far below [`u32::MAX`] where this is used.
+    pub fn count(&self, walk: &mut Walk<'_>, key: &str, min: u64, max: u64) -> Option<u32> {
+        let count = self.value(walk, key, |value| value::count(value, min, max))?;
+        Some(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    /// One of a few words.
+    pub fn word<T: Copy>(&self, walk: &mut Walk<'_>, key: &str, choices: &[(&str, T)]) -> Option<T> {
+        self.value(walk, key, |value| value::choice(value, choices))
+    }
+
+    /// The same as [`Section::value`], and where it stands.
     pub fn read<T>(
         &self,
         walk: &mut Walk<'_>,
