@@ -33,6 +33,7 @@ pub mod shape;
 pub mod socket;
 pub mod spending;
 pub mod standing;
+pub mod status_page;
 mod strict;
 pub mod task;
 pub mod turns;

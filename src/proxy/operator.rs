@@ -3,8 +3,9 @@
 use std::rc::Rc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::auth::Client;
 use super::cancel::Cancelled;
@@ -12,6 +13,7 @@ use super::gateway::Gateway;
 use super::outlet::ClientBody;
 use super::server::{json, text};
 use super::standing::{self, TargetStatus};
+use super::status_page;
 use super::task;
 use crate::cause::Cause;
 use crate::config::rollout::{Judge, Pick};
@@ -24,7 +26,7 @@ use crate::time::now;
 type Answer = Response<ClientBody>;
 
 /// What `/edgeward/status` says and `edgeward status` shows.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub struct Status {
     /// edgeward's version.
     pub version: String,
@@ -33,27 +35,23 @@ pub struct Status {
     /// Whether it is stopping.
     pub draining: bool,
     /// This box's clock shows a time before this program was built.
-    #[serde(default)]
     pub clock_wrong: bool,
     /// Client connections.
     pub connections: usize,
     /// Requests under way.
     pub requests: usize,
     /// A new routing that is being tried.
-    #[serde(default)]
     pub rollout: Option<RolloutStatus>,
     /// A drill that is not over.
-    #[serde(default)]
     pub drill: Option<Report>,
     /// Client keys whose prompts stay near, and how near.
-    #[serde(default)]
     pub local_only: Vec<String>,
     /// The targets, in the configuration's order.
     pub targets: Vec<TargetStatus>,
 }
 
 /// A rollout in progress.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub struct RolloutStatus {
     /// The new routing's share of the requests, in thousandths.
     pub share_permille: u16,
@@ -70,7 +68,7 @@ pub struct RolloutStatus {
 }
 
 /// One side of a rollout.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub struct SideStatus {
     /// Requests that ended.
     pub requests: u32,
@@ -111,9 +109,9 @@ fn forbidden() -> Problem {
     )
 }
 
-/// The state of everything.
+/// The state of everything: as JSON, or in words for who accepts plain text first.
 #[must_use]
-pub fn status(gateway: &Gateway) -> Answer {
+pub fn status(gateway: &Gateway, headers: &HeaderMap) -> Answer {
     let at = now();
     let targets = (0..gateway.config.targets.len()).map(|target| standing::of(gateway, target, at)).collect();
     let drill = gateway.process.drills.borrow().report(at).filter(|drill| drill.stage != Stage::Over);
@@ -129,6 +127,10 @@ pub fn status(gateway: &Gateway) -> Answer {
         local_only: standing::local_only(&gateway.config),
         targets,
     };
+    let accept = headers.get(header::ACCEPT).map(HeaderValue::as_bytes).unwrap_or_default();
+    if accept.starts_with(b"text/plain") {
+        return plain(status_page::render(&status));
+    }
     json(serde_json::to_vec(&status).unwrap_or_default())
 }
 
@@ -168,7 +170,11 @@ pub fn metrics(gateway: &Gateway) -> Answer {
 /// The log's last lines, oldest first.
 #[must_use]
 pub fn events() -> Answer {
-    let mut response = Response::new(ClientBody::whole(observe::recent_lines()));
+    plain(observe::recent_lines())
+}
+
+fn plain(text: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(ClientBody::whole(text));
     let kind = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response

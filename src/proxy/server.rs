@@ -207,7 +207,7 @@ async fn find(
     };
     match found {
         Endpoint::Root => Ok(text(StatusCode::OK, "edgeward is running\n")),
-        Endpoint::Status => operator::only(&client, || operator::status(gateway)),
+        Endpoint::Status => operator::only(&client, || operator::status(gateway, request.headers())),
         Endpoint::Metrics => operator::only(&client, || operator::metrics(gateway)),
         Endpoint::Events => operator::only(&client, operator::events),
         Endpoint::Drill => drills::answer(gateway, &client, request).await,

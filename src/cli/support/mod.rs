@@ -95,7 +95,7 @@ fn bundle(path: Option<&Path>, env: &Env<'_>, date: &str) -> String {
         ("metrics", "/edgeward/metrics"),
         ("recent events", "/edgeward/events"),
     ] {
-        let answer = get(&config, endpoint);
+        let answer = get(&config, endpoint, "*/*");
         let answer = answer.map(|body| String::from_utf8_lossy(&body).into_owned());
         section(&mut text, name, &answer.unwrap_or_else(|why| format!("not to be had: {why}\n")));
     }
@@ -129,7 +129,7 @@ fn described(config: &Config) -> String {
 }
 
 fn last_drill(config: &Config) -> String {
-    match ask(config, "GET", "/edgeward/drill", "") {
+    match ask(config, "GET", "/edgeward/drill", "*/*", "") {
         Ok(said) if said.status == 200 => String::from_utf8_lossy(&said.body).into_owned(),
         Ok(said) if said.status == 404 => "none since it was started\n".to_owned(),
         Ok(said) => format!("not to be had: it answers {}\n", said.status),
