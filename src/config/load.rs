@@ -12,7 +12,7 @@ use super::problem::{Loaded, Problem, Problems};
 use super::schema::{self, LIMIT_FIELDS, Limit};
 use super::target::{self, Placed};
 use super::value::{Fault, bytes, count, duration, show_bytes, show_duration, shown};
-use super::walk::{Env, Section, Spot, Walk};
+use super::walk::{Env, Section, Spot, Walk, sorted};
 use super::{
     CommitOn, Config, DEFAULT_PATH, DeadlineOverrides, Deadlines, Limits, LockMemory, ModelName, OnEmptyStop,
     Place, Router, TargetUrl, checks, discover, policies, route, terms,
@@ -93,13 +93,16 @@ pub fn parse(text: &str, file: &Path, env: &Env<'_>) -> Result<Loaded, Problems>
         }
     }
     let config = root(&mut walk, tree.get_ref(), file);
-    let Walk { mut problems, mut warnings, .. } = walk;
+    let Walk { problems, warnings, .. } = walk;
     if problems.is_empty() {
-        warnings.sort_by_key(|warning| warning.line);
-        return Ok(Loaded { config, warnings });
+        return Ok(Loaded { config, warnings: in_order(warnings) });
     }
-    problems.sort_by_key(|problem| problem.line);
-    Err(Problems(problems))
+    Err(Problems(in_order(problems)))
+}
+
+/// Of the file; those without a line come first.
+fn in_order(problems: Vec<Problem>) -> Vec<Problem> {
+    sorted(problems, |problem| problem.line.unwrap_or(0))
 }
 
 fn syntax_hint(message: &str) -> &'static str {

@@ -332,9 +332,7 @@ impl<'t, 'i> Section<'t, 'i> {
 
     /// Every key and value in the order of the file; for tables whose keys are the user's own.
     pub fn entries(&self, walk: &Walk<'_>) -> Vec<(String, At<&'t Spanned<DeValue<'i>>>)> {
-        let mut entries: Vec<_> = self.table.iter().collect();
-        entries.sort_by_key(|(key, _)| key.span().start);
-        entries
+        sorted(self.table.iter().collect(), |(key, _)| key.span().start)
             .into_iter()
             .map(|(key, value)| {
                 let spot = self.named(key.get_ref(), walk.line(key.span().start));
@@ -342,4 +340,13 @@ impl<'t, 'i> Section<'t, 'i> {
             })
             .collect()
     }
+}
+
+/// `all` by `key`; equal ones stay as they are. What is sorted is pairs of numbers, whatever `all` is: a sort for each
+/// type is some kB of program.
+pub(super) fn sorted<T>(all: Vec<T>, key: impl Fn(&T) -> usize) -> Vec<T> {
+    let mut order: Vec<(usize, usize)> = all.iter().map(key).enumerate().map(|(at, key)| (key, at)).collect();
+    order.sort_unstable();
+    let mut all: Vec<Option<T>> = all.into_iter().map(Some).collect();
+    order.into_iter().filter_map(|(_, at)| all.get_mut(at)?.take()).collect()
 }

@@ -262,9 +262,12 @@ impl Drills {
         match saw {
             Saw::Answered(by) => {
                 count(&mut drill.answered, by);
-                drill.first.extend(first);
                 let added = first.zip(drilled.usual).map(|(first, usual)| first.saturating_sub(usual));
-                drill.added.extend(added);
+                for (all, time) in [(&mut drill.first, first), (&mut drill.added, added)] {
+                    if let Some(time) = time {
+                        all.insert(all.partition_point(|before| *before <= time), time);
+                    }
+                }
             }
             Saw::Broken(cause) => count(&mut drill.broken, cause.as_str()),
             Saw::Failed(cause) => count(&mut drill.failed, cause.as_str()),
@@ -354,9 +357,7 @@ fn count(counts: &mut Vec<Count>, name: &str) {
     }
 }
 
-fn times(all: &[Duration]) -> Option<Times> {
-    let mut sorted = all.to_vec();
-    sorted.sort_unstable();
+fn times(sorted: &[Duration]) -> Option<Times> {
     let ms = |time: &Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     Some(Times {
         median_ms: ms(sorted.get(sorted.len().saturating_sub(1) / 2)?),
