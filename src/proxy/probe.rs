@@ -14,6 +14,7 @@ use crate::cause::{Cause, Failure, Fault};
 use crate::config::{Kind, Target};
 use crate::health::probe::Schedule;
 use crate::limits;
+use crate::observe;
 use crate::route;
 use crate::time::now;
 
@@ -65,7 +66,7 @@ pub async fn probe(gateway: &Rc<Gateway>, target: usize) {
         Err(failure) if failure.cause == Cause::Clock => return gateway.waits_for_time(target, failure),
         // This box's trouble is not the target's.
         Err(failure) if failure.cause.fault() != Fault::Upstream => return,
-        Err(failure) => tracing::debug!(target = config.name, %failure, "probe failed"),
+        Err(failure) => observe::fine("probe failed", Some(&config.name), failure),
     }
     let told = gateway.store.borrow_mut().probed(target, result.map_err(|failure| failure.cause), now());
     news::say(gateway, &told);

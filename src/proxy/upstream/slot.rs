@@ -19,6 +19,7 @@ use super::{ProxyRules, authority};
 use crate::cause::{Cause, Failure};
 use crate::config::{Place, Target, TargetUrl};
 use crate::limits;
+use crate::observe;
 use crate::proxy::socket::Socket;
 use crate::proxy::task;
 use crate::time;
@@ -241,7 +242,7 @@ async fn http2(socket: Socket) -> Result<Http2, Failure> {
     task::start(async move {
         // Each stream is told of it too; here is nobody left to tell.
         if let Err(error) = driver.await {
-            tracing::debug!(%error, "HTTP/2 connection ended");
+            observe::fine("HTTP/2 connection ended", None, &error);
         }
     });
     Ok(Http2 {
