@@ -80,14 +80,14 @@ pub fn parse(text: &str, file: &Path, env: &Env<'_>) -> Result<Loaded, Problems>
     for error in &errors {
         let line = walk.line(error.span().map_or(text.len(), |span| span.start));
         let message = error.message();
-        let in_a_row = message.starts_with("missing comma") && walk.broken.contains(&(line - 1));
+        let in_a_row = message.starts_with("missing comma") && walk.is_broken(line - 1);
         // One slip often draws several complaints. The first on a line is about the slip, and an open bracket
         // makes a missing comma of every line below it.
-        if !walk.broken.contains(&line) && !in_a_row {
+        if !walk.is_broken(line) && !in_a_row {
             let spot = Spot { key: String::new(), line: Some(line) };
             walk.problem(&spot, format!("is not TOML: {message}"), syntax_hint(message));
         }
-        walk.broken.insert(line);
+        walk.is_broken_from_now_on(line);
         if ["unclosed table", "array elements", "inline table"].iter().any(|what| message.contains(what)) {
             walk.lost_from = walk.lost_from.min(line);
         }

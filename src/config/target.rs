@@ -79,11 +79,11 @@ pub(super) fn all(walk: &mut Walk<'_>, sections: &[Section<'_, '_>]) -> Vec<Plac
 
 /// The names so far, and the lines of their targets. Also of targets with other mistakes, so that a name that
 /// stands twice shows at once.
-type Names = std::collections::HashMap<String, Option<usize>>;
+type Names = Vec<(String, Option<usize>)>;
 
 fn unique(walk: &mut Walk<'_>, section: &Section<'_, '_>, name: &At<String>, names: &mut Names) {
-    let Some(other) = names.get(&name.value) else {
-        names.insert(name.value.clone(), section.spot.line);
+    let Some((_, other)) = names.iter().find(|(other, _)| *other == name.value) else {
+        names.push((name.value.clone(), section.spot.line));
         return;
     };
     let line = other.map(|line| format!(" (the other: line {line})")).unwrap_or_default();

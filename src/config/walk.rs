@@ -1,6 +1,5 @@
 //! The walk over a TOML tree: collects every mistake with its line, and goes on.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use toml::Spanned;
@@ -37,8 +36,8 @@ pub(super) struct Walk<'a> {
     pub env: &'a Env<'a>,
     pub problems: Vec<Problem>,
     pub warnings: Vec<Problem>,
-    /// Lines with a syntax error: what was recovered from them is a guess, so nothing is said about them.
-    pub broken: BTreeSet<usize>,
+    /// Lines with a syntax error, in order: what was recovered from them is a guess, so nothing is said about them.
+    pub broken: Vec<usize>,
     /// From this line on a bracket is open: what stands below was put into the wrong table.
     pub lost_from: usize,
 }
@@ -51,7 +50,7 @@ impl<'a> Walk<'a> {
             env,
             problems: Vec::new(),
             warnings: Vec::new(),
-            broken: BTreeSet::new(),
+            broken: Vec::new(),
             lost_from: usize::MAX,
         }
     }
@@ -62,11 +61,22 @@ impl<'a> Walk<'a> {
 
     #[inline(never)]
     pub fn fault(&mut self, spot: &Spot, fault: Fault) {
-        if spot.line.is_some_and(|line| self.broken.contains(&line) || line > self.lost_from) {
+        if spot.line.is_some_and(|line| self.is_broken(line) || line > self.lost_from) {
             return;
         }
         let problem = self.at(spot, fault);
         self.problems.push(problem);
+    }
+
+    /// A syntax error stands on this line.
+    pub fn is_broken(&self, line: usize) -> bool {
+        self.broken.binary_search(&line).is_ok()
+    }
+
+    pub fn is_broken_from_now_on(&mut self, line: usize) {
+        if let Err(at) = self.broken.binary_search(&line) {
+            self.broken.insert(at, line);
+        }
     }
 
     /// A mistake that is an absence. Behind a syntax error the missing thing may well be there.
