@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -13,6 +14,7 @@ use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
 use crate::config::{Config, Env};
 use crate::limits;
 use crate::proxy::drills::Wanted;
+use crate::task;
 
 /// Where a running one is asked.
 const PATH: &str = "/edgeward/drill";
@@ -40,7 +42,9 @@ pub fn drill(
         Ok(runtime) => runtime,
         Err(error) => return failed(&format!("cannot wait for a signal: {error}"), err),
     };
-    match runtime.block_on(begin_and_wait(&config, wanted, err)) {
+    let mut outcome = Err("the event loop ended early".to_owned());
+    task::run(&runtime, pin!(async { outcome = begin_and_wait(&config, wanted, err).await }));
+    match outcome {
         Ok(report) => {
             writeln!(out, "{}", report.text("in_words"))?;
             let good = report.number("drilled") > 0 && !report.was_noticed();

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::observe::events;
 use crate::proxy::gateway::Current;
 use crate::proxy::listen;
-use crate::proxy::task::{self, Local};
+use crate::task::{self, Local};
 
 /// All of them.
 pub(super) struct Listeners {

@@ -14,8 +14,9 @@ use crate::config::rollout::Verdict;
 use crate::limits;
 use crate::observe::{self, events, health_events};
 use crate::proxy::gateway::{Current, Gateway};
-use crate::proxy::{discovery, probe, spending, task};
+use crate::proxy::{discovery, probe, spending};
 use crate::systemd::{Notify, Order, Orders};
+use crate::task;
 use crate::time::{monotonic_micros, now};
 use crate::watch::helper;
 

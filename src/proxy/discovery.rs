@@ -8,11 +8,12 @@ use http::{HeaderMap, Method, Request};
 use tokio::task::JoinSet;
 
 use super::gateway::Gateway;
+use super::head;
 use super::upstream::RequestBody;
-use super::{head, task};
 use crate::config::{identify, probe_path};
 use crate::limits;
 use crate::observe::events;
+use crate::task;
 
 /// How long a port may take to say who it is.
 const PATIENCE: Duration = Duration::from_millis(800);

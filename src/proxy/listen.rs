@@ -18,11 +18,12 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
 use super::gateway::{Current, Gateway, Process};
+use super::server;
 use super::socket::Socket;
-use super::{server, task};
 use crate::config::ServerTls;
 use crate::limits;
 use crate::observe::{Limit, events};
+use crate::task;
 
 /// Connections that wait to be accepted, per listener.
 const BACKLOG: i32 = 1024;

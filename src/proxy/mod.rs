@@ -35,6 +35,5 @@ pub mod spending;
 pub mod standing;
 pub mod status_page;
 mod strict;
-pub mod task;
 pub mod turns;
 pub mod upstream;

@@ -9,14 +9,15 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::gateway::Gateway;
+use super::head;
 use super::outlet::ClientBody;
 use super::server::json;
 use super::upstream::{Reply, RequestBody, SendError};
-use super::{head, task};
 use crate::config::{Kind, Target};
 use crate::dialect::reply::Problem;
 use crate::limits;
 use crate::route;
+use crate::task;
 
 /// How long a target may take to list its models before the list goes without it.
 const PATIENCE: Duration = Duration::from_secs(2);

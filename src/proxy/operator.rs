@@ -14,13 +14,13 @@ use super::outlet::ClientBody;
 use super::server::{json, text};
 use super::standing::{self, TargetStatus};
 use super::status_page;
-use super::task;
 use crate::cause::Cause;
 use crate::config::rollout::{Judge, Pick};
 use crate::dialect::reply::Problem;
 use crate::limits;
 use crate::observe::{self, metrics, target_gauges};
 use crate::route::drill::{Report, Stage};
+use crate::task;
 use crate::time::now;
 
 type Answer = Response<ClientBody>;

@@ -9,13 +9,14 @@ use tokio::task::JoinSet;
 
 use super::gateway::Gateway;
 use super::upstream::{Link, Reply, RequestBody, SendError};
-use super::{head, news, task};
+use super::{head, news};
 use crate::cause::{Cause, Failure, Fault};
 use crate::config::{Kind, Target};
 use crate::health::probe::Schedule;
 use crate::limits;
 use crate::observe;
 use crate::route;
+use crate::task;
 use crate::time::now;
 
 /// Probes each target in its time, until edgeward stops. Dropping it ends those under way.

@@ -21,7 +21,7 @@ use crate::config::{Place, Target, TargetUrl};
 use crate::limits;
 use crate::observe;
 use crate::proxy::socket::Socket;
-use crate::proxy::task;
+use crate::task;
 use crate::time;
 
 /// A target's connections and how to make more.
