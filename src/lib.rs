@@ -32,6 +32,7 @@ pub mod route;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod systemd;
+pub mod task;
 pub mod time;
 pub mod watch;
 pub mod wire;

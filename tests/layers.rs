@@ -8,6 +8,7 @@ use std::{fs, io};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("limits", &[]),
     ("time", &["limits"]),
+    ("task", &[]),
     ("cause", &["limits"]),
     ("wire", &["limits"]),
     ("config", &["limits"]),
@@ -19,18 +20,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Of `config` the targets and routes, of `dialect` what a request asks for, of `cause` what a retry may mend.
     ("route", &["cause", "config", "dialect", "health", "limits"]),
     ("observe", &["cause", "dialect", "limits", "time"]),
-    ("systemd", &["limits", "time"]),
+    ("systemd", &["limits", "task", "time"]),
     ("sim", &["cause", "dialect", "limits", "wire"]),
     ("watch", &["health", "limits", "observe", "time"]),
     (
         "proxy",
-        &["cause", "config", "dialect", "gate", "health", "limits", "observe", "route", "time", "wire"],
+        &[
+            "cause", "config", "dialect", "gate", "health", "limits", "observe", "route", "task", "time",
+            "wire",
+        ],
     ),
     (
         "cli",
         &[
             "cause", "config", "dialect", "gate", "health", "limits", "observe", "proxy", "route", "sim",
-            "systemd", "time", "watch", "wire",
+            "systemd", "task", "time", "watch", "wire",
         ],
     ),
     ("main", &["cli"]),

@@ -1,7 +1,9 @@
 //! Asks a running edgeward, on its operators' socket or its client listener.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,16 +47,23 @@ pub(super) struct Said {
     pub body: Vec<u8>,
 }
 
-/// Sends `method path` with `body`, as JSON, to the one that runs with `config`.
+/// Sends `method path` with `body`, as JSON, to the one that runs with `config`; it answers in `accept` where it can.
 ///
 /// # Errors
 /// None answers: who was asked, and what went wrong.
-pub(super) fn ask(config: &Config, method: &str, path: &str, body: &str) -> Result<Said, String> {
+pub(super) fn ask(
+    config: &Config,
+    method: &str,
+    path: &str,
+    accept: &str,
+    body: &str,
+) -> Result<Said, String> {
+    let request = request(method, path, accept, body);
     let mut tried = Vec::new();
     if let Some(path_of_socket) = &config.admin_listen {
         let asked = UnixStream::connect(path_of_socket).and_then(|socket| {
             socket.set_read_timeout(Some(PATIENCE))?;
-            exchange(socket, method, path, body)
+            exchange(socket.into(), &request)
         });
         match asked {
             Ok(said) => return Ok(said),
@@ -69,7 +78,7 @@ pub(super) fn ask(config: &Config, method: &str, path: &str, body: &str) -> Resu
     for address in config.listen.iter().filter(|_| config.tls.is_none()) {
         let asked = TcpStream::connect_timeout(&reachable(*address), PATIENCE).and_then(|socket| {
             socket.set_read_timeout(Some(PATIENCE))?;
-            exchange(socket, method, path, body)
+            exchange(socket.into(), &request)
         });
         match asked {
             Ok(said) => return Ok(said),
@@ -83,8 +92,8 @@ pub(super) fn ask(config: &Config, method: &str, path: &str, body: &str) -> Resu
 ///
 /// # Errors
 /// None answers, or another status.
-pub(super) fn get(config: &Config, path: &str) -> Result<Vec<u8>, String> {
-    let Said { status, body } = ask(config, "GET", path, "")?;
+pub(super) fn get(config: &Config, path: &str, accept: &str) -> Result<Vec<u8>, String> {
+    let Said { status, body } = ask(config, "GET", path, accept, "")?;
     match status {
         200 => Ok(body),
         401 | 403 => Err(not_heard(status)),
@@ -109,14 +118,20 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-fn exchange(mut socket: impl Read + Write, method: &str, path: &str, body: &str) -> io::Result<Said> {
+fn request(method: &str, path: &str, accept: &str, body: &str) -> String {
     let length = if body.is_empty() {
         String::new()
     } else {
         format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len())
     };
-    let request =
-        format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{length}\r\n{body}");
+    format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\naccept: {accept}\r\nconnection: close\r\n{length}\r\n{body}"
+    )
+}
+
+/// A file is read and written as a stream socket is: one way for both kinds.
+fn exchange(socket: OwnedFd, request: &str) -> io::Result<Said> {
+    let mut socket = File::from(socket);
     socket.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     socket.take(limits::OPERATOR_ANSWER_BYTES as u64).read_to_end(&mut answer)?;

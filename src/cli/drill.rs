@@ -2,8 +2,10 @@
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -12,7 +14,7 @@ use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
 use crate::config::{Config, Env};
 use crate::limits;
 use crate::proxy::drills::Wanted;
-use crate::route::drill::{Report, Stage};
+use crate::task;
 
 /// Where a running one is asked.
 const PATH: &str = "/edgeward/drill";
@@ -40,10 +42,12 @@ pub fn drill(
         Ok(runtime) => runtime,
         Err(error) => return failed(&format!("cannot wait for a signal: {error}"), err),
     };
-    match runtime.block_on(begin_and_wait(&config, wanted, err)) {
+    let mut outcome = Err("the event loop ended early".to_owned());
+    task::run(&runtime, pin!(async { outcome = begin_and_wait(&config, wanted, err).await }));
+    match outcome {
         Ok(report) => {
-            writeln!(out, "{}", report.in_words())?;
-            let good = report.drilled > 0 && !report.was_noticed();
+            writeln!(out, "{}", report.text("in_words"))?;
+            let good = report.number("drilled") > 0 && !report.was_noticed();
             Ok(if good { EXIT_GOOD } else { EXIT_FAILED })
         }
         Err(why) => failed(&why, err),
@@ -63,24 +67,44 @@ async fn begin_and_wait(config: &Config, wanted: &Wanted, err: &mut dyn Write) -
     let _unread = writeln!(
         err,
         "edgeward: {} to `{}` will be failed on purpose; waiting (Ctrl-C ends it)",
-        begun.amount, begun.target
+        begun.text("amount"),
+        begun.text("target")
     );
     loop {
         if signals.within(limits::DRILL_LOOK).await {
             return same(&begun, told(config, "DELETE", "")?);
         }
         let report = same(&begun, told(config, "GET", "")?)?;
-        if report.stage == Stage::Over {
+        if report.text("stage") == "over" {
             return Ok(report);
         }
     }
 }
 
 fn same(begun: &Report, report: Report) -> Result<Report, String> {
-    if report.number == begun.number {
+    if report.number("number") == begun.number("number") {
         Ok(report)
     } else {
         Err("somebody has begun another drill meanwhile; the journal has the end of this one".to_owned())
+    }
+}
+
+/// What the running one told of it, as [`crate::route::drill::Report`] is written.
+struct Report(Value);
+
+impl Report {
+    fn text(&self, key: &str) -> &str {
+        self.0.get(key).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn number(&self, key: &str) -> u64 {
+        self.0.get(key).and_then(Value::as_u64).unwrap_or_default()
+    }
+
+    /// Whether a client saw an error, or an answer that broke off.
+    fn was_noticed(&self) -> bool {
+        let some = |key| self.0.get(key).and_then(Value::as_array).is_some_and(|causes| !causes.is_empty());
+        some("failed") || some("broken")
     }
 }
 
@@ -109,15 +133,17 @@ impl Signals {
 }
 
 fn told(config: &Config, method: &str, body: &str) -> Result<Report, String> {
-    let Said { status, body } =
-        ask(config, method, PATH, body).map_err(|tried| format!("no running edgeward answers: {tried}"))?;
+    let Said { status, body } = ask(config, method, PATH, "application/json", body)
+        .map_err(|tried| format!("no running edgeward answers: {tried}"))?;
+    let said: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let report = Report(said);
     if status == 200 {
-        return serde_json::from_slice(&body).map_err(|_| "the answer is not an edgeward's".to_owned());
+        let good = !report.text("stage").is_empty();
+        return if good { Ok(report) } else { Err("the answer is not an edgeward's".to_owned()) };
     }
     if status == 401 {
         return Err(not_heard(status));
     }
-    let error: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-    let said = error.pointer("/error/message").and_then(serde_json::Value::as_str);
+    let said = report.0.pointer("/error/message").and_then(Value::as_str);
     Err(said.map_or_else(|| format!("it answers {status}"), str::to_owned))
 }

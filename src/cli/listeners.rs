@@ -9,12 +9,13 @@ use std::rc::Rc;
 use socket2::SockRef;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, spawn_local};
+use tokio::task::JoinHandle;
 
 use crate::config::Config;
 use crate::observe::events;
 use crate::proxy::gateway::Current;
 use crate::proxy::listen;
+use crate::task::{self, Local};
 
 /// All of them.
 pub(super) struct Listeners {
@@ -75,14 +76,14 @@ impl Listeners {
         }
         for listener in open.passed {
             let accepting = listen::clients(Rc::clone(current), Rc::new(listener));
-            listeners.passed.push(Accepting::new(accepting));
+            listeners.passed.push(Accepting::new(Box::pin(accepting)));
         }
         for listener in open.local_clients {
             let accepting = listen::local_clients(Rc::clone(current), listener);
-            listeners.passed.push(Accepting::new(accepting));
+            listeners.passed.push(Accepting::new(Box::pin(accepting)));
         }
         for (path, listener) in open.operators {
-            let accepting = Accepting::new(listen::operators(Rc::clone(current), listener));
+            let accepting = Accepting::new(Box::pin(listen::operators(Rc::clone(current), listener)));
             match (path, &mut listeners.operators) {
                 (path, first @ None) => *first = Some(Operators { path, accepting }),
                 // systemd may pass several.
@@ -95,8 +96,8 @@ impl Listeners {
     fn add(&mut self, asked: SocketAddr, listener: TcpListener) {
         let listener = Rc::new(listener);
         let (current, last) = (Rc::clone(&self.current), Rc::clone(&listener));
-        let accept = listen::clients(Rc::clone(&self.current), Rc::clone(&listener));
-        let accepting = Accepting::and_then(accept, move || listen::waiting(&current, &last));
+        let accept = Box::pin(listen::clients(Rc::clone(&self.current), Rc::clone(&listener)));
+        let accepting = Accepting::and_then(accept, Some(Box::new(move || listen::waiting(&current, &last))));
         self.clients.push(Client { asked, listener, accepting });
     }
 
@@ -139,7 +140,7 @@ impl Listeners {
             let _already_gone = std::fs::remove_file(old);
         }
         if let Some((path, listener)) = prepared.operators {
-            let accepting = Accepting::new(listen::operators(Rc::clone(&self.current), listener));
+            let accepting = Accepting::new(Box::pin(listen::operators(Rc::clone(&self.current), listener)));
             self.operators = Some(Operators { path: Some(path), accepting });
         }
     }
@@ -249,25 +250,27 @@ struct Accepting {
 }
 
 impl Accepting {
-    fn new(accept: impl Future<Output = ()> + 'static) -> Self {
-        Accepting::and_then(accept, || {})
+    fn new(accept: Local<()>) -> Self {
+        Accepting::and_then(accept, None)
     }
 
     /// Does `last` before it ends.
-    fn and_then(accept: impl Future<Output = ()> + 'static, last: impl FnOnce() + 'static) -> Self {
+    fn and_then(accept: Local<()>, last: Option<Box<dyn FnOnce()>>) -> Self {
         let (until, ended) = oneshot::channel::<()>();
         let ended = async move {
             let _dropped = ended.await;
             // What has come by now is known to the event loop after this.
             tokio::task::yield_now().await;
         };
-        let task = spawn_local(async move {
+        let task = task::start(async move {
             tokio::select! {
                 biased;
                 () = accept => {}
                 () = ended => {}
             }
-            last();
+            if let Some(last) = last {
+                last();
+            }
         });
         Accepting { task, _until: until }
     }

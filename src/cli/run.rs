@@ -3,12 +3,13 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 
 use super::listeners::{self, Open, open_to_all};
@@ -21,6 +22,7 @@ use crate::proxy::gateway::{Current, Gateway};
 use crate::proxy::listen;
 use crate::proxy::upstream::ProxyRules;
 use crate::systemd::{Leash, Notify, Passed, Systemd, anchor};
+use crate::task;
 
 /// Serves until SIGTERM or SIGINT. Returns the exit code.
 ///
@@ -90,23 +92,27 @@ fn serve(mut loaded: Loaded, systemd: Systemd, source: Source, err: &mut dyn Wri
         .max_blocking_threads(limits::BLOCKING_THREADS)
         .build()
         .map_err(|e| Unable::System(format!("cannot start the event loop: {e}")))?;
-    let local = LocalSet::new();
-    let result = local.block_on(&runtime, async {
-        let gateway = Gateway::new(loaded.config, &ProxyRules::from_env(), state_folder().as_deref())
-            .map(Rc::new)
-            .map_err(|e| Unable::Config(e.to_string()))?;
-        let tls = server_tls(&gateway.config).map_err(Unable::Config)?;
-        let bound = bind(&gateway.config, &tls, systemd, err)?;
-        footing::memory(&gateway.config);
-        let current = Current::new(gateway, tls);
-        // A task of its own: this future is polled each time that any other task is woken.
-        spawn_local(async move { serving::main_loop(&current, bound, source).await })
-            .await
-            .unwrap_or_else(|e| Err(Unable::System(format!("the main loop failed: {e}"))))
-    });
+    let mut result = Err(Unable::System("the event loop ended early".to_owned()));
+    task::run(&runtime, pin!(async { result = start(loaded.config, systemd, source, err).await }));
     // A name look-up that hangs must not hold the exit.
     runtime.shutdown_background();
     result
+}
+
+async fn start(config: Config, systemd: Systemd, source: Source, err: &mut dyn Write) -> Result<(), Unable> {
+    let gateway = Gateway::new(config, &ProxyRules::from_env(), state_folder().as_deref())
+        .map(Rc::new)
+        .map_err(|e| Unable::Config(e.to_string()))?;
+    let tls = server_tls(&gateway.config).map_err(Unable::Config)?;
+    let bound = bind(&gateway.config, &tls, systemd, err)?;
+    footing::memory(&gateway.config);
+    let current = Current::new(gateway, tls);
+    // A task of its own: this future is polled each time that any other task is woken.
+    let (say, said) = oneshot::channel();
+    task::start(async move {
+        let _heard = say.send(serving::main_loop(&current, bound, source).await);
+    });
+    said.await.unwrap_or_else(|_| Err(Unable::System("the main loop failed".to_owned())))
 }
 
 /// Where what must outlive the process is kept: the unit's state directory, or the user's; else nothing is.

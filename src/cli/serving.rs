@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::{JoinHandle, spawn_local};
+use tokio::task::JoinHandle;
 
 use super::listeners::Listeners;
 use super::reload::{By, Serving, Source};
@@ -16,6 +16,7 @@ use crate::observe::{self, events, health_events};
 use crate::proxy::gateway::{Current, Gateway};
 use crate::proxy::{discovery, probe, spending};
 use crate::systemd::{Notify, Order, Orders};
+use crate::task;
 use crate::time::{monotonic_micros, now};
 use crate::watch::helper;
 
@@ -28,7 +29,7 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Sourc
     let mut serving = Serving::new(current, listeners, source);
     let notify = Rc::new(notify);
     if let Some(within) = watchdog {
-        spawn_local(signs_of_life(Rc::clone(&notify), within));
+        task::start(signs_of_life(Rc::clone(&notify), within));
     }
     events::started(&addresses, current.get().config.targets.len());
     let caps = spending::caps(&current.get().config);
@@ -139,10 +140,10 @@ async fn signs_of_life(notify: Rc<Notify>, within: Duration) {
 /// What goes on for as long as a configuration is in use.
 pub(super) fn keep(gateway: &Rc<Gateway>) -> [JoinHandle<()>; 4] {
     [
-        spawn_local(discovery::keep_looking(Rc::clone(gateway))),
-        spawn_local(keep_connections(Rc::clone(gateway))),
-        spawn_local(probe::keep_probing(Rc::clone(gateway))),
-        spawn_local(spending::keep_written(Rc::clone(gateway))),
+        task::start(discovery::keep_looking(Rc::clone(gateway))),
+        task::start(keep_connections(Rc::clone(gateway))),
+        task::start(probe::keep_probing(Rc::clone(gateway))),
+        task::start(spending::keep_written(Rc::clone(gateway))),
     ]
 }
 
@@ -150,7 +151,7 @@ pub(super) fn keep(gateway: &Rc<Gateway>) -> [JoinHandle<()>; 4] {
 pub(super) async fn keep_connections(gateway: Rc<Gateway>) {
     let spares = gateway.config.targets.iter().enumerate().filter(|(_, target)| target.spare);
     for (index, _) in spares {
-        spawn_local(warm(Rc::clone(&gateway), index));
+        task::start(warm(Rc::clone(&gateway), index));
     }
     let mut failed_before = vec![now(); gateway.config.targets.len()];
     loop {
@@ -159,7 +160,7 @@ pub(super) async fn keep_connections(gateway: Rc<Gateway>) {
         if let Some(waited) = gateway.clock_was_set() {
             failed_before.fill(now());
             for target in waited {
-                spawn_local(warm(Rc::clone(&gateway), target));
+                task::start(warm(Rc::clone(&gateway), target));
             }
         }
         for cold in gateway.upstreams.sweep(now()) {
@@ -168,7 +169,7 @@ pub(super) async fn keep_connections(gateway: Rc<Gateway>) {
                 && now() >= *next
             {
                 *next = now() + limits::SPARE_PAUSE;
-                spawn_local(warm(Rc::clone(&gateway), cold));
+                task::start(warm(Rc::clone(&gateway), cold));
             }
         }
     }

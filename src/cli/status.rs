@@ -5,10 +5,8 @@ use std::path::Path;
 
 use super::ask::{get, running};
 use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
-use crate::config::{Config, Env, Permille};
-use crate::proxy::operator::{RolloutStatus, SideStatus, Status};
-use crate::proxy::standing::{SentStatus, TargetStatus};
-use crate::route::budget::in_money;
+use crate::config::{Config, Env};
+use crate::proxy::status_page::is_plain;
 
 /// Prints a running one's targets. Returns the exit code: 1 where none answers.
 ///
@@ -29,7 +27,7 @@ pub fn status(
     };
     match ask(&config) {
         Ok(status) => {
-            show(&status, out)?;
+            out.write_all(status.as_bytes())?;
             Ok(EXIT_GOOD)
         }
         Err(tried) => {
@@ -43,223 +41,12 @@ pub fn status(
     }
 }
 
-fn ask(config: &Config) -> Result<Status, String> {
-    let body = get(config, "/edgeward/status")?;
-    serde_json::from_slice(&body).map_err(|_| "the answer is not an edgeward's".to_owned())
-}
-
-/// A terminal's width, in columns.
-const WIDTH: usize = 80;
-
-fn side(side: &SideStatus) -> String {
-    let SideStatus { requests, rescued, failed, first_token_p95_ms } = side;
-    let p95 = first_token_p95_ms.map(|p95| format!(", first token within {p95} ms")).unwrap_or_default();
-    format!("{requests} requests, {rescued} rescued, {failed} failed{p95}")
-}
-
-fn show(status: &Status, out: &mut dyn Write) -> io::Result<()> {
-    let mut page = Page(out);
-    let stopping = if status.draining { ", stopping" } else { "" };
-    page.line(
-        "",
-        &format!(
-            "edgeward {}, up {} s, {} connections, {} requests running{stopping}",
-            status.version, status.uptime_secs, status.connections, status.requests
-        ),
-    )?;
-    if status.clock_wrong {
-        page.line("  ! ", "this box's clock is wrong: it shows a time before this program was built")?;
+/// The page, as the running one writes it; whoever it was that answered moves no cursor.
+fn ask(config: &Config) -> Result<String, String> {
+    let body = get(config, "/edgeward/status", "text/plain")?;
+    let page = String::from_utf8_lossy(&body);
+    if !page.starts_with("edgeward ") {
+        return Err("the answer is not an edgeward's of this version".to_owned());
     }
-    if let Some(drill) = &status.drill {
-        page.line(
-            "  ! ",
-            &format!("a drill fails {} to {}, {} so far", drill.amount, drill.target, drill.drilled),
-        )?;
-    }
-    if let Some(rollout) = &status.rollout {
-        let RolloutStatus { share_permille, since_secs, hold_secs, min_samples, old, new } = rollout;
-        let share = Permille(*share_permille);
-        page.line(
-            "  ~ ",
-            &format!("a new routing takes {share} of the requests, for {since_secs} s of {hold_secs} s"),
-        )?;
-        page.line("    ", &format!("new: {} (judged from {min_samples} on)", side(new)))?;
-        page.line("    ", &format!("old: {}", side(old)))?;
-    }
-    let width = status.targets.iter().map(|target| target.name.len()).max().unwrap_or(0);
-    for target in &status.targets {
-        show_target(target, width, &mut page)?;
-    }
-    if status.targets.is_empty() {
-        page.line("  ", "no targets")?;
-    }
-    if !status.local_only.is_empty() {
-        page.line("  ", &format!("prompts of these keys stay near: {}", status.local_only.join("; ")))?;
-    }
-    Ok(())
-}
-
-fn show_target(target: &TargetStatus, width: usize, page: &mut Page<'_>) -> io::Result<()> {
-    let sign = if target.candidate { "+" } else { "-" };
-    let TargetStatus { name, kind, place, url, committed, failed, in_flight, reason, .. } = target;
-    page.line("  ", &format!("{sign} {name:width$}  {kind:9} {place:6} {url}"))?;
-    page.line("      ", &format!("answered {committed}, failed {failed}, running {in_flight}: {reason}"))?;
-    let mut terms = Vec::new();
-    if target.share_permille < 1000 {
-        terms.push(format!("{} of its weight of {}", Permille(target.share_permille), target.weight));
-    }
-    if let Some(most) = target.max_concurrent {
-        terms.push(format!("{most} requests at once at most, {} waiting", target.waiting));
-    }
-    if let Some(sent) = target.sent_today.filter(|sent| sent.requests > 0) {
-        let SentStatus { requests, prompt_tokens } = sent;
-        terms.push(format!("sent off this box today: {requests} requests, {prompt_tokens} prompt tokens"));
-    }
-    if let Some(money) = &target.money {
-        let cap = money.cap_micros.map_or_else(|| "no cap".to_owned(), in_money);
-        let assumed = if money.price_assumed { " (its price is assumed)" } else { "" };
-        terms.push(format!("spent {} today of {cap}{assumed}", in_money(money.spent_micros)));
-    }
-    if !terms.is_empty() {
-        page.line("      ", &terms.join("; "))?;
-    }
-    for model in &target.models {
-        let mut figures = Vec::new();
-        figures.extend(model.first_token_p95_ms.map(|ms| format!("first token p95 {ms} ms")));
-        figures.extend(model.gap_p95_ms.map(|ms| format!("gaps p95 {ms} ms")));
-        if model.failure_permille > 0 {
-            let rate = Permille(model.failure_permille);
-            figures.push(format!("{rate} of {} failed in the last minute", model.samples));
-        }
-        let reason = model.reason.as_deref().unwrap_or("is fit");
-        let sign = match model.standing.as_str() {
-            "fit" => "+",
-            "out" => "-",
-            _ => "~",
-        };
-        let figures = if figures.is_empty() { String::new() } else { format!("; {}", figures.join(", ")) };
-        page.line("      ", &format!("{sign} {} {reason}{figures}", model.model))?;
-    }
-    Ok(())
-}
-
-/// Lines of at most [`WIDTH`] columns.
-struct Page<'a>(&'a mut dyn Write);
-
-impl Page<'_> {
-    /// One paragraph; its further lines stand under its first word. Some names are clients' to choose: nothing of them
-    /// moves a cursor.
-    fn line(&mut self, indent: &str, text: &str) -> io::Result<()> {
-        let text: String = text.chars().map(|c| if is_plain(c) { c } else { '?' }).collect();
-        let mut line = indent.to_owned();
-        let mut length = indent.len();
-        for (at, word) in text.split(' ').enumerate() {
-            let columns = word.chars().count();
-            if at > 0 && length + 1 + columns > WIDTH && columns > 0 {
-                writeln!(self.0, "{}", line.trim_end())?;
-                line = format!("{}  ", " ".repeat(indent.len()));
-                length = line.len();
-            } else if at > 0 {
-                line.push(' ');
-                length += 1;
-            }
-            line.push_str(word);
-            length += columns;
-        }
-        writeln!(self.0, "{}", line.trim_end())
-    }
-}
-
-/// Neither a control character nor one that turns the direction of writing.
-fn is_plain(c: char) -> bool {
-    !c.is_control()
-        && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::proxy::standing::{ModelStatus, MoneyStatus};
-
-    fn target() -> TargetStatus {
-        TargetStatus {
-            name: "cloud".to_owned(),
-            kind: "openai".to_owned(),
-            place: "cloud".to_owned(),
-            group: "fallback".to_owned(),
-            url: "https://api.example.com/v1".to_owned(),
-            candidate: true,
-            reason: "answered 2 s ago".to_owned(),
-            committed: 12,
-            failed: 1,
-            in_flight: 2,
-            idle_connections: 1,
-            weight: 100,
-            share_permille: 505,
-            max_concurrent: Some(4),
-            waiting: 3,
-            money: Some(MoneyStatus {
-                spent_micros: 1_250_000,
-                held_micros: 0,
-                cap_micros: Some(5_000_000),
-                price_assumed: true,
-            }),
-            sent_today: Some(SentStatus { requests: 12, prompt_tokens: 3400 }),
-            models: vec![ModelStatus {
-                model: "big\u{1b}[2J\u{202e}".to_owned(),
-                standing: "out".to_owned(),
-                reason: Some("rests for another 8 s after failing repeatedly: out of memory".to_owned()),
-                breaker: "open".to_owned(),
-                share_permille: 505,
-                samples: 10,
-                failure_permille: 600,
-                in_flight: 0,
-                first_token_p95_ms: Some(412),
-                gap_p95_ms: None,
-            }],
-        }
-    }
-
-    fn shown(targets: Vec<TargetStatus>) -> String {
-        let status = Status {
-            version: "1.2.3".to_owned(),
-            uptime_secs: 5,
-            draining: false,
-            clock_wrong: true,
-            connections: 1,
-            requests: 2,
-            rollout: None,
-            drill: None,
-            local_only: vec!["shop: this box".to_owned()],
-            targets,
-        };
-        let mut out = Vec::new();
-        show(&status, &mut out).unwrap();
-        String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn it_reads_well_at_80_columns() {
-        assert_eq!(
-            shown(vec![target()]),
-            "edgeward 1.2.3, up 5 s, 1 connections, 2 requests running
-  ! this box's clock is wrong: it shows a time before this program was built
-  + cloud  openai    cloud  https://api.example.com/v1
-      answered 12, failed 1, running 2: answered 2 s ago
-      50.5% of its weight of 100; 4 requests at once at most, 3 waiting; sent
-        off this box today: 12 requests, 3400 prompt tokens; spent 1.25 today of
-        5.00 (its price is assumed)
-      - big?[2J? rests for another 8 s after failing repeatedly: out of memory;
-        first token p95 412 ms, 60% of 10 failed in the last minute
-  prompts of these keys stay near: shop: this box
-"
-        );
-        assert!(shown(Vec::new()).contains("  no targets\n"));
-    }
-
-    #[test]
-    fn no_line_is_longer_than_its_longest_word_asks_for() {
-        let long = TargetStatus { reason: "word ".repeat(200), ..target() };
-        assert!(shown(vec![long]).lines().all(|line| line.chars().count() <= WIDTH));
-    }
+    Ok(page.chars().map(|c| if c == '\n' || is_plain(c) { c } else { '?' }).collect())
 }

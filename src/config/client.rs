@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ring::digest::{SHA256, digest};
 
 use super::target::{label, name};
-use super::value::{Fault, choice, flag, shown};
+use super::value::{Fault, flag, shown};
 use super::walk::{At, Section, Spot, Walk};
 use super::{ClientKey, Egress, Priority, ServerTls, credential, schema, schema_policy, terms};
 use crate::limits::{CLIENT_KEY_BYTES_GOOD, SOCKET_PATH_BYTES};
@@ -145,9 +145,9 @@ fn keys(
             walk.problem(spot, "two keys have this name", "write another one");
         }
         let sha256 = sha256(walk, section);
-        let operator = section.read(walk, "operator", flag).is_some_and(|at| at.value);
+        let operator = section.flag(walk, "operator").unwrap_or(false);
         let local_only = terms::local_only(walk, section);
-        let priority = section.read(walk, "priority", |value| choice(value, schema_policy::PRIORITIES));
+        let priority = section.word(walk, "priority", schema_policy::PRIORITIES);
         let budget = terms::budget(walk, section);
         confined.extend(local_only.clone());
         if budget.money_per_day.is_some() {
@@ -163,7 +163,7 @@ fn keys(
             sha256,
             operator,
             local_only: local_only.map_or(Egress::Anywhere, |far| far.value),
-            priority: priority.map_or(Priority::Normal, |priority| priority.value),
+            priority: priority.unwrap_or(Priority::Normal),
             budget,
         });
     }

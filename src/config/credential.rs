@@ -198,16 +198,21 @@ fn private_key(walk: &mut Walk<'_>, file: &At<String>) -> Option<PrivateKeyDer<'
     report(walk, file, found, "it must hold -----BEGIN PRIVATE KEY----- and what follows, not encrypted")
 }
 
-fn report<T>(walk: &mut Walk<'_>, file: &At<String>, found: Result<T, String>, hint: &str) -> Option<T> {
+fn report<T>(
+    walk: &mut Walk<'_>,
+    file: &At<String>,
+    found: Result<T, String>,
+    hint: &'static str,
+) -> Option<T> {
     found.map_err(|why| walk.problem(&file.spot, format!("the file {:?} {why}", file.value), hint)).ok()
 }
 
 /// `ca_file` and `roots` of a target.
 pub(super) fn roots(walk: &mut Walk<'_>, target: &Section<'_, '_>) -> Roots {
     const ROOTS: &[(&str, bool)] = &[("bundled", false), ("system", true)];
-    let system = target.read(walk, "roots", |value| super::value::choice(value, ROOTS));
+    let system = target.word(walk, "roots", ROOTS);
     let Some(file) = target.text(walk, "ca_file") else {
-        return if system.is_some_and(|system| system.value) { Roots::System } else { Roots::Bundled };
+        return if system == Some(true) { Roots::System } else { Roots::Bundled };
     };
     if target.has("roots") {
         walk.problem(

@@ -1,6 +1,6 @@
 //! A configuration as a flat list of settings, and the difference between two in words; secrets only as `***`.
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::fmt;
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub fn in_lines(config: &Config) -> String {
 #[must_use]
 pub fn diff(old: &Config, new: &Config) -> Vec<String> {
     let (old, new) = (describe(old), describe(new));
-    let (before, after) = (by_path(&old), by_path(&new));
+    let (before, after) = (Finder::new(&old), Finder::new(&new));
     let (owners_before, owners_after) = (owners(&old), owners(&new));
     let mut lines = Vec::new();
     for owner in owners_before.iter().filter(|owner| !owners_after.contains(owner)) {
@@ -68,7 +68,7 @@ pub fn diff(old: &Config, new: &Config) -> Vec<String> {
             }
             continue;
         }
-        match before.get(&(&*setting.owner, &*setting.key)) {
+        match before.find(setting) {
             None => lines.push(format!("{}: not set → {}", setting.path(), setting.value)),
             Some(old) if old.value != setting.value => {
                 lines.push(format!("{}: {} → {}", setting.path(), old.value, setting.value));
@@ -78,7 +78,7 @@ pub fn diff(old: &Config, new: &Config) -> Vec<String> {
         }
     }
     for setting in &old {
-        let there = after.contains_key(&(&*setting.owner, &*setting.key));
+        let there = after.find(setting).is_some();
         if !there && owners_after.contains(&&*setting.owner) {
             lines.push(format!("{}: {} → not set", setting.path(), setting.value));
         }
@@ -97,8 +97,27 @@ pub fn diff(old: &Config, new: &Config) -> Vec<String> {
     lines
 }
 
-fn by_path(settings: &[Setting]) -> BTreeMap<(&str, &str), &Setting> {
-    settings.iter().map(|setting| ((&*setting.owner, &*setting.key), setting)).collect()
+/// Finds settings of one configuration in those of another. Both have about the same order: each is looked for from
+/// where the last one was.
+struct Finder<'a> {
+    settings: &'a [Setting],
+    next: Cell<usize>,
+}
+
+impl<'a> Finder<'a> {
+    fn new(settings: &'a [Setting]) -> Self {
+        Finder { settings, next: Cell::new(0) }
+    }
+
+    /// The one of the same owner and key.
+    fn find(&self, like: &Setting) -> Option<&'a Setting> {
+        let (before, behind) = self.settings.split_at_checked(self.next.get())?;
+        let mut all = behind.iter().chain(before);
+        let at = all.position(|setting| setting.key == like.key && setting.owner == like.owner)?;
+        let at = (self.next.get() + at) % self.settings.len();
+        self.next.set(at + 1);
+        self.settings.get(at)
+    }
 }
 
 /// Each owner once, in order.

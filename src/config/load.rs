@@ -11,8 +11,8 @@ use super::discover::{LOCAL_SERVERS, cloud_targets, local_targets};
 use super::problem::{Loaded, Problem, Problems};
 use super::schema::{self, LIMIT_FIELDS, Limit};
 use super::target::{self, Placed};
-use super::value::{Fault, bytes, choice, count, duration, flag, show_bytes, show_duration, shown};
-use super::walk::{Env, Section, Spot, Walk};
+use super::value::{Fault, bytes, count, duration, show_bytes, show_duration, shown};
+use super::walk::{Env, Section, Spot, Walk, sorted};
 use super::{
     CommitOn, Config, DEFAULT_PATH, DeadlineOverrides, Deadlines, Limits, LockMemory, ModelName, OnEmptyStop,
     Place, Router, TargetUrl, checks, discover, policies, route, terms,
@@ -80,26 +80,29 @@ pub fn parse(text: &str, file: &Path, env: &Env<'_>) -> Result<Loaded, Problems>
     for error in &errors {
         let line = walk.line(error.span().map_or(text.len(), |span| span.start));
         let message = error.message();
-        let in_a_row = message.starts_with("missing comma") && walk.broken.contains(&(line - 1));
+        let in_a_row = message.starts_with("missing comma") && walk.is_broken(line - 1);
         // One slip often draws several complaints. The first on a line is about the slip, and an open bracket
         // makes a missing comma of every line below it.
-        if !walk.broken.contains(&line) && !in_a_row {
+        if !walk.is_broken(line) && !in_a_row {
             let spot = Spot { key: String::new(), line: Some(line) };
             walk.problem(&spot, format!("is not TOML: {message}"), syntax_hint(message));
         }
-        walk.broken.insert(line);
+        walk.is_broken_from_now_on(line);
         if ["unclosed table", "array elements", "inline table"].iter().any(|what| message.contains(what)) {
             walk.lost_from = walk.lost_from.min(line);
         }
     }
     let config = root(&mut walk, tree.get_ref(), file);
-    let Walk { mut problems, mut warnings, .. } = walk;
+    let Walk { problems, warnings, .. } = walk;
     if problems.is_empty() {
-        warnings.sort_by_key(|warning| warning.line);
-        return Ok(Loaded { config, warnings });
+        return Ok(Loaded { config, warnings: in_order(warnings) });
     }
-    problems.sort_by_key(|problem| problem.line);
-    Err(Problems(problems))
+    Err(Problems(in_order(problems)))
+}
+
+/// Of the file; those without a line come first.
+fn in_order(problems: Vec<Problem>) -> Vec<Problem> {
+    sorted(problems, |problem| problem.line.unwrap_or(0))
 }
 
 fn syntax_hint(message: &str) -> &'static str {
@@ -129,14 +132,16 @@ fn root(walk: &mut Walk<'_>, tree: &DeTable<'_>, file: &Path) -> Config {
         source: Some(file.to_owned()),
         admin_listen: client::admin_listen(walk, &top),
         hosts: client::hosts(walk, &top),
-        model_name: word(walk, &top, "model_name", schema::MODEL_NAMES, ModelName::Asked),
-        on_empty_stop: word(walk, &top, "on_empty_stop", schema::EMPTY_STOPS, OnEmptyStop::FailoverOnce),
-        commit_on: word(walk, &top, "commit_on", schema::COMMITS, CommitOn::Any),
-        heartbeat: top.read(walk, "heartbeat", |value| duration(value, false)).map(|every| every.value),
-        ollama_writes: switch(walk, &top, "ollama_writes", false),
-        drop_anonymous_reasoning: switch(walk, &top, "drop_anonymous_reasoning", true),
-        log_prompts: switch(walk, &top, "log_prompts", false),
-        lock_memory: top.read(walk, "lock_memory", lock).map_or(LockMemory::Auto, |found| found.value),
+        model_name: top.word(walk, "model_name", schema::MODEL_NAMES).unwrap_or(ModelName::Asked),
+        on_empty_stop: top
+            .word(walk, "on_empty_stop", schema::EMPTY_STOPS)
+            .unwrap_or(OnEmptyStop::FailoverOnce),
+        commit_on: top.word(walk, "commit_on", schema::COMMITS).unwrap_or(CommitOn::Any),
+        heartbeat: top.value(walk, "heartbeat", |value| duration(value, false)),
+        ollama_writes: top.flag(walk, "ollama_writes").unwrap_or(false),
+        drop_anonymous_reasoning: top.flag(walk, "drop_anonymous_reasoning").unwrap_or(true),
+        log_prompts: top.flag(walk, "log_prompts").unwrap_or(false),
+        lock_memory: top.value(walk, "lock_memory", lock).unwrap_or(LockMemory::Auto),
         cors_origins: client::cors_origins(walk, &top),
         routes: route::all(walk, &top, &targets, &router),
         groups,
@@ -176,16 +181,6 @@ fn root(walk: &mut Walk<'_>, tree: &DeTable<'_>, file: &Path) -> Config {
     config
 }
 
-fn word<T: Copy>(
-    walk: &mut Walk<'_>,
-    top: &Section<'_, '_>,
-    key: &str,
-    choices: &[(&str, T)],
-    default: T,
-) -> T {
-    top.read(walk, key, |value| choice(value, choices)).map_or(default, |found| found.value)
-}
-
 fn lock(value: &DeValue<'_>) -> Result<LockMemory, Fault> {
     match value {
         DeValue::Boolean(true) => Ok(LockMemory::On),
@@ -199,28 +194,24 @@ fn lock(value: &DeValue<'_>) -> Result<LockMemory, Fault> {
     }
 }
 
-fn switch(walk: &mut Walk<'_>, top: &Section<'_, '_>, key: &str, default: bool) -> bool {
-    top.read(walk, key, flag).map_or(default, |found| found.value)
-}
-
 fn limits(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Limits {
     let mut limits = Limits::default();
     let Some(section) = top.table(walk, "limits", &schema::LIMITS) else { return limits };
     for (key, limit) in &LIMIT_FIELDS {
         match limit {
             Limit::Bytes { min, max, field } => {
-                if let Some(size) = section.read(walk, key, |value| bytes(value, *min, *max)) {
-                    *field(&mut limits) = size.value;
+                if let Some(size) = section.value(walk, key, |value| bytes(value, *min, *max)) {
+                    *field(&mut limits) = size;
                 }
             }
             Limit::Count { min, max, field } => {
-                if let Some(number) = section.read(walk, key, |value| count(value, *min, *max)) {
-                    *field(&mut limits) = usize::try_from(number.value).unwrap_or(usize::MAX);
+                if let Some(number) = section.value(walk, key, |value| count(value, *min, *max)) {
+                    *field(&mut limits) = usize::try_from(number).unwrap_or(usize::MAX);
                 }
             }
             Limit::Time { zero, field } => {
-                if let Some(time) = section.read(walk, key, |value| duration(value, *zero)) {
-                    *field(&mut limits) = time.value;
+                if let Some(time) = section.value(walk, key, |value| duration(value, *zero)) {
+                    *field(&mut limits) = time;
                 }
             }
         }

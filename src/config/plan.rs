@@ -104,12 +104,10 @@ fn clients(config: &Config) -> String {
 
 /// Configured targets in the order in which their groups are tried; those that only a route leads to come last.
 fn in_order(config: &Config) -> Vec<&Target> {
-    let mut targets: Vec<_> = config.targets.iter().filter(|target| !target.discovered).collect();
-    let rank = |target: &&Target| {
+    let targets: Vec<_> = config.targets.iter().filter(|target| !target.discovered).collect();
+    super::walk::sorted(targets, |target| {
         config.router.groups.iter().position(|group| *group == target.group).unwrap_or(usize::MAX)
-    };
-    targets.sort_by_key(rank);
-    targets
+    })
 }
 
 fn describe(target: &Target) -> String {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::figures::{share, time};
-use super::value::{choice, count, flag, show_duration};
+use super::value::{count, show_duration};
 use super::walk::{Section, Walk};
 use super::{
     Breaker, Degrade, Health, Hedge, Latency, Permille, Probe, Queue, Retry, Rollout, Sticky, schema_policy,
@@ -42,25 +42,21 @@ enum Slot<'f> {
 fn fill(walk: &mut Walk<'_>, section: &Section<'_, '_>, slots: &mut [(&'static str, Slot<'_>)]) {
     for (key, slot) in slots {
         match slot {
-            Slot::Flag(field) => set(section.read(walk, key, flag), field),
+            Slot::Flag(field) => set(section.flag(walk, key), field),
             Slot::Share(min, max, field) => {
-                set(section.read(walk, key, |value| share(value, *min, *max)), field)
+                set(section.value(walk, key, |value| share(value, *min, *max)), field)
             }
             Slot::Time(min, max, field) => {
-                set(section.read(walk, key, |value| time(value, *min, *max)), field)
+                set(section.value(walk, key, |value| time(value, *min, *max)), field)
             }
-            Slot::Count(min, max, field) => {
-                if let Some(number) = section.read(walk, key, |value| count(value, *min, *max)) {
-                    **field = super::target::small(number);
-                }
-            }
+            Slot::Count(min, max, field) => set(section.count(walk, key, *min, *max), field),
         }
     }
 }
 
-fn set<T>(found: Option<super::walk::At<T>>, field: &mut T) {
+fn set<T>(found: Option<T>, field: &mut T) {
     if let Some(found) = found {
-        *field = found.value;
+        *field = found;
     }
 }
 
@@ -174,7 +170,7 @@ pub(super) fn retry(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Retry {
     let mut retry = Retry::default();
     let Some(section) = top.table(walk, "retry", &schema_policy::RETRY) else { return retry };
     let Retry { first, backoff, jitter, budget } = &mut retry;
-    set(section.read(walk, "first", |value| choice(value, schema_policy::FIRSTS)), first);
+    set(section.word(walk, "first", schema_policy::FIRSTS), first);
     fill(walk, &section, &mut [
         ("backoff", Slot::Time(Duration::ZERO, RETRY_BACKOFF_MAX, backoff)),
         ("jitter",  Slot::Time(Duration::ZERO, RETRY_JITTER_MAX, jitter)),
@@ -202,8 +198,8 @@ pub(super) fn queue(walk: &mut Walk<'_>, top: &Section<'_, '_>, request_time: Du
     let mut queue = Queue::default();
     let Some(section) = top.table(walk, "queue", &schema_policy::QUEUE) else { return queue };
     let Queue { length, time } = &mut queue;
-    if let Some(found) = section.read(walk, "length", |value| count(value, 0, QUEUE_LENGTH_MAX)) {
-        *length = usize::try_from(found.value).unwrap_or(usize::MAX);
+    if let Some(found) = section.value(walk, "length", |value| count(value, 0, QUEUE_LENGTH_MAX)) {
+        *length = usize::try_from(found).unwrap_or(usize::MAX);
     }
     fill(walk, &section, &mut [("time", Slot::Time(Duration::ZERO, HOUR, time))]);
     if queue.time > request_time {

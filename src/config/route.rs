@@ -3,7 +3,7 @@
 use toml::de::DeValue;
 
 use super::target::{check_name, check_pattern, deadlines, label};
-use super::value::{Fault, choice, duration, flag, nearest, shown};
+use super::value::{Fault, duration, nearest, shown};
 use super::walk::{At, Section, Walk};
 use super::{Hours, Route, Router, Target, checks, credential, figures, schema, schema_policy, terms};
 use crate::limits::{CONDITION_BYTES, ROUTE_HEADERS_MAX};
@@ -86,7 +86,7 @@ fn one(
         );
         return None;
     }
-    let model = section.read(walk, "model", |value| {
+    let model = section.value(walk, "model", |value| {
         let model = super::value::text(value)?;
         check_pattern(&model).map(|()| model)
     });
@@ -100,21 +100,17 @@ fn one(
         keys: keys(walk, top, section),
         hours: hours(walk, section),
         local_only,
-        hedge: section.read(walk, "hedge", flag).map(|at| at.value),
+        hedge: section.flag(walk, "hedge"),
         groups,
         deadlines: deadlines(walk, section),
-        heartbeat: section.read(walk, "heartbeat", |value| duration(value, false)).map(|at| at.value),
-        commit_on: section.read(walk, "commit_on", |value| choice(value, schema::COMMITS)).map(|at| at.value),
-        on_empty_stop: section
-            .read(walk, "on_empty_stop", |value| choice(value, schema::EMPTY_STOPS))
-            .map(|at| at.value),
-        model_name: section
-            .read(walk, "model_name", |value| choice(value, schema::MODEL_NAMES))
-            .map(|at| at.value),
+        heartbeat: section.value(walk, "heartbeat", |value| duration(value, false)),
+        commit_on: section.word(walk, "commit_on", schema::COMMITS),
+        on_empty_stop: section.word(walk, "on_empty_stop", schema::EMPTY_STOPS),
+        model_name: section.word(walk, "model_name", schema::MODEL_NAMES),
         model: "*".to_owned(),
     };
     match model {
-        Some(At { value: model, .. }) => Some(Route { model, ..route }),
+        Some(model) => Some(Route { model, ..route }),
         None if section.has("model") => None,
         None => Some(route),
     }

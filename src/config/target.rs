@@ -2,7 +2,7 @@
 
 use toml::de::{DeTable, DeValue};
 
-use super::value::{Fault, choice, count, flag, shown};
+use super::value::{Fault, choice, flag, shown};
 use super::walk::{At, Section, Spot, Walk};
 use super::{
     DeadlineOverrides, Kind, ModelMap, Place, Roots, Target, TargetUrl, credential, schema, terms, url,
@@ -79,11 +79,11 @@ pub(super) fn all(walk: &mut Walk<'_>, sections: &[Section<'_, '_>]) -> Vec<Plac
 
 /// The names so far, and the lines of their targets. Also of targets with other mistakes, so that a name that
 /// stands twice shows at once.
-type Names = std::collections::HashMap<String, Option<usize>>;
+type Names = Vec<(String, Option<usize>)>;
 
 fn unique(walk: &mut Walk<'_>, section: &Section<'_, '_>, name: &At<String>, names: &mut Names) {
-    let Some(other) = names.get(&name.value) else {
-        names.insert(name.value.clone(), section.spot.line);
+    let Some((_, other)) = names.iter().find(|(other, _)| *other == name.value) else {
+        names.push((name.value.clone(), section.spot.line));
         return;
     };
     let line = other.map(|line| format!(" (the other: line {line})")).unwrap_or_default();
@@ -109,7 +109,7 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>, names: &mut Names) -> Opt
     if let Some(name) = &name {
         unique(walk, section, name, names);
     }
-    let kind = section.read(walk, "kind", |value| choice(value, schema::KINDS)).map(|kind| kind.value);
+    let kind = section.word(walk, "kind", schema::KINDS);
     let url = section.text(walk, "url").and_then(|text| match url::parse(&text.value, kind) {
         Ok(url) => Some(At { value: url, spot: text.spot }),
         Err(fault) => {
@@ -130,9 +130,8 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>, names: &mut Names) -> Opt
     let group =
         self::name(walk, section, "group").map(|group| group.value).unwrap_or_else(|| usual_group(place));
     let region = self::name(walk, section, "region").map(|region| region.value);
-    let weight = section.read(walk, "weight", |value| count(value, 1, WEIGHT_MAX)).map_or(WEIGHT, small);
-    let max_retries =
-        section.read(walk, "max_retries", |value| count(value, 0, RETRIES_MAX.into())).map_or(RETRIES, small);
+    let weight = section.count(walk, "weight", 1, WEIGHT_MAX).unwrap_or(WEIGHT);
+    let max_retries = section.count(walk, "max_retries", 0, RETRIES_MAX.into()).unwrap_or(RETRIES);
     let key = key(walk, section);
     let forward_key = section.read(walk, "forward_key", flag);
     if let (Some(At { value: true, spot }), true) = (&forward_key, section.has("key")) {
@@ -144,7 +143,7 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>, names: &mut Names) -> Opt
     }
     let models = section.table(walk, "models", &schema::MODELS).map(|models| model_map(walk, &models));
     let embeddings = section.text(walk, "embeddings").map(|family| family.value);
-    let context = section.read(walk, "context", |value| count(value, 1, CONTEXT_MAX)).map(small);
+    let context = section.count(walk, "context", 1, CONTEXT_MAX);
     let deadlines = deadlines(walk, section);
     let https = url.as_ref().is_some_and(|url| matches!(url.value, TargetUrl::Https { .. }));
     let roots = credential::roots(walk, section);
@@ -160,14 +159,13 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>, names: &mut Names) -> Opt
             }
         }
     }
-    let include_usage = section.read(walk, "include_usage", flag).is_none_or(|on| on.value);
+    let include_usage = section.flag(walk, "include_usage").unwrap_or(true);
     let spare = section.read(walk, "spare", flag);
     if let (Some(At { value: true, spot }), false) = (&spare, https) {
         walk.warn(spot, "a spare connection saves a TLS handshake, and this url has none", "leave it out");
     }
-    let metered = section.read(walk, "metered", flag).is_some_and(|on| on.value);
-    let max_concurrent =
-        section.read(walk, "max_concurrent", |value| count(value, 1, CONCURRENT_MAX)).map(small);
+    let metered = section.flag(walk, "metered").unwrap_or(false);
+    let max_concurrent = section.count(walk, "max_concurrent", 1, CONCURRENT_MAX);
     let capabilities = terms::capabilities(walk, section);
     let probe = terms::probe(walk, section, metered);
     let price = terms::price(walk, section);
@@ -213,11 +211,6 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>, names: &mut Names) -> Opt
 /// `primary`, unless it is a cloud.
 fn usual_group(place: Option<Place>) -> String {
     if place == Some(Place::Cloud) { "fallback".to_owned() } else { "primary".to_owned() }
-}
-
-/// Every count here is bounded far below `u32::MAX`.
-pub(super) fn small(count: At<u64>) -> u32 {
-    u32::try_from(count.value).unwrap_or(u32::MAX)
 }
 
 fn key(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Option<super::Secret> {
@@ -295,8 +288,7 @@ pub(super) fn deadlines(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Deadl
     let mut deadlines = DeadlineOverrides::default();
     if let Some(section) = section.table(walk, "deadlines", &schema::DEADLINES) {
         for (key, zero, field) in &schema::DEADLINE_FIELDS {
-            let value = section.read(walk, key, |value| super::value::duration(value, *zero));
-            *field(&mut deadlines) = value.map(|value| value.value);
+            *field(&mut deadlines) = section.value(walk, key, |value| super::value::duration(value, *zero));
         }
     }
     deadlines

@@ -3,8 +3,8 @@
 use toml::de::DeValue;
 
 use super::figures::{money, time};
-use super::target::{deadlines, name, small};
-use super::value::{Fault, count, flag, nearest, shown, text};
+use super::target::{deadlines, name};
+use super::value::{Fault, count, nearest, shown, text};
 use super::walk::{At, Section, Walk};
 use super::{
     Budget, Capabilities, DeadlineOverrides, Egress, Group, Place, Price, Router, Target, TargetProbe,
@@ -21,7 +21,7 @@ pub(super) fn capabilities(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Ca
     if let Some(section) = section.table(walk, "capabilities", &schema_policy::CAPABILITIES) {
         let Capabilities { tools, images, json } = &mut capabilities;
         for (key, field) in [("tools", tools), ("images", images), ("json", json)] {
-            *field = section.read(walk, key, flag).map(|can| can.value);
+            *field = section.flag(walk, key);
         }
     }
     capabilities
@@ -39,10 +39,8 @@ pub(super) fn probe(walk: &mut Walk<'_>, section: &Section<'_, '_>, metered: boo
                 return probe;
             };
             let second = std::time::Duration::from_secs(1);
-            probe.every = section
-                .read(walk, "every", |value| time(value, second, CONFIG_DURATION_MAX))
-                .map(|every| every.value);
-            probe.path = section.read(walk, "path", path).map(|path| path.value);
+            probe.every = section.value(walk, "every", |value| time(value, second, CONFIG_DURATION_MAX));
+            probe.path = section.value(walk, "path", path);
         }
         other => {
             walk.fault(&spot, Fault::mistyped(other, "true, false or a table", "{ path = \"/health\" }"))
@@ -72,7 +70,7 @@ pub(super) fn price(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Option<Pr
             let hint = "write price = { input = 0.15, output = 0.60 }, for a million tokens each";
             walk.missing(&spot, "is missing: a price has two sides", hint);
         }
-        section.read(walk, key, |value| money(value, 0, PRICE_MAX)).map(|price| price.value)
+        section.value(walk, key, |value| money(value, 0, PRICE_MAX))
     };
     let (input, output) = (one("input"), one("output"));
     Some(Price { input: input?, output: output?, assumed: false })
@@ -84,15 +82,10 @@ pub(super) fn budget(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Budget {
         return Budget::default();
     };
     Budget {
-        requests_per_minute: section
-            .read(walk, "requests_per_minute", |value| count(value, 1, REQUESTS_PER_MINUTE_MAX))
-            .map(small),
+        requests_per_minute: section.count(walk, "requests_per_minute", 1, REQUESTS_PER_MINUTE_MAX),
         tokens_per_minute: section
-            .read(walk, "tokens_per_minute", |value| count(value, 1, TOKENS_PER_MINUTE_MAX))
-            .map(|tokens| tokens.value),
-        money_per_day: section
-            .read(walk, "money_per_day", |value| money(value, 1, MONEY_PER_DAY_MAX))
-            .map(|money| money.value),
+            .value(walk, "tokens_per_minute", |value| count(value, 1, TOKENS_PER_MINUTE_MAX)),
+        money_per_day: section.value(walk, "money_per_day", |value| money(value, 1, MONEY_PER_DAY_MAX)),
     }
 }
 
@@ -194,8 +187,7 @@ pub(super) fn groups(
         }
         let named = name(walk, section, "name");
         let deadlines = deadlines(walk, section);
-        let max_retries =
-            section.read(walk, "max_retries", |value| count(value, 0, RETRIES_MAX.into())).map(small);
+        let max_retries = section.count(walk, "max_retries", 0, RETRIES_MAX.into());
         let Some(At { value: name, spot }) = named else { continue };
         if groups.iter().any(|group| group.name == name) {
             walk.problem(&spot, "two tables are for this group", "put what they say into one");

@@ -1,5 +1,6 @@
 //! Readers of single values: each takes one TOML value and gives the typed one, or what is wrong with it.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use toml::de::DeValue;
@@ -9,12 +10,15 @@ use crate::limits::{CONFIG_DURATION_MAX, KIB, MIB};
 /// What is wrong with one value; the caller knows where it stands.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    pub what: String,
-    pub hint: Option<String>,
+    pub what: Words,
+    pub hint: Option<Words>,
 }
 
+/// Most mistakes are told in words that are in the program already: they are copied only when one is made.
+pub(super) type Words = Cow<'static, str>;
+
 impl Fault {
-    pub fn new(what: impl Into<String>, hint: impl Into<String>) -> Fault {
+    pub fn new(what: impl Into<Words>, hint: impl Into<Words>) -> Fault {
         Fault { what: what.into(), hint: Some(hint.into()) }
     }
 
@@ -165,22 +169,29 @@ fn split_unit(text: &str) -> (&str, &str) {
 
 /// One of a few words.
 pub(super) fn choice<T: Copy>(value: &DeValue<'_>, choices: &[(&str, T)]) -> Result<T, Fault> {
-    let names = || choices.iter().map(|(name, _)| *name);
-    let list = || names().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
-    let DeValue::String(text) = value else {
-        return Err(Fault::new(
-            format!("must be a string, not {}", type_name(value)),
-            format!("write one of {}", list()),
-        ));
-    };
-    if let Some((_, found)) = choices.iter().find(|(name, _)| name == text) {
+    if let DeValue::String(text) = value
+        && let Some((_, found)) = choices.iter().find(|(name, _)| name == text)
+    {
         return Ok(*found);
     }
-    let near = nearest(text, names()).map(|name| format!("did you mean \"{name}\"? There are {}", list()));
-    Err(Fault::new(
-        format!("{} is not a word that it knows", shown(text)),
-        near.unwrap_or_else(|| format!("write one of {}", list())),
-    ))
+    let mut names = choices.iter().map(|(name, _)| *name);
+    Err(no_choice(value, &mut names))
+}
+
+fn no_choice(value: &DeValue<'_>, names: &mut dyn Iterator<Item = &str>) -> Fault {
+    let names: Vec<&str> = names.collect();
+    let list = format!("\"{}\"", names.join("\", \""));
+    let DeValue::String(text) = value else {
+        return Fault::new(
+            format!("must be a string, not {}", type_name(value)),
+            format!("write one of {list}"),
+        );
+    };
+    let hint = match nearest(text, names.into_iter()) {
+        Some(name) => format!("did you mean \"{name}\"? There are {list}"),
+        None => format!("write one of {list}"),
+    };
+    Fault::new(format!("{} is not a word that it knows", shown(text)), hint)
 }
 
 /// `text` quoted for a message: control characters escaped, cut to a length that fits a line.
@@ -194,7 +205,11 @@ pub(super) fn shown(text: &str) -> String {
 }
 
 /// The name among `names` that `text` most likely means, if any is near.
-pub(crate) fn nearest<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+pub(crate) fn nearest<'n>(text: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    nearest_of(text, &mut names.into_iter())
+}
+
+fn nearest_of<'n>(text: &str, names: &mut dyn Iterator<Item = &'n str>) -> Option<&'n str> {
     let text = text.to_lowercase();
     names
         .map(|name| (distance(&text, name), name))

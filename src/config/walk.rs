@@ -1,6 +1,5 @@
 //! The walk over a TOML tree: collects every mistake with its line, and goes on.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use toml::Spanned;
@@ -9,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 use super::credential::ECHO_BYTES;
 use super::problem::Problem;
 use super::schema;
-use super::value::{Fault, nearest, shown, text, type_name};
+use super::value::{self, Fault, Words, nearest, shown, text, type_name};
 
 /// How environment variables are read; a closure, so that tests have an environment of their own.
 pub type Env<'e> = dyn Fn(&str) -> Option<String> + 'e;
@@ -37,8 +36,8 @@ pub(super) struct Walk<'a> {
     pub env: &'a Env<'a>,
     pub problems: Vec<Problem>,
     pub warnings: Vec<Problem>,
-    /// Lines with a syntax error: what was recovered from them is a guess, so nothing is said about them.
-    pub broken: BTreeSet<usize>,
+    /// Lines with a syntax error, in order: what was recovered from them is a guess, so nothing is said about them.
+    pub broken: Vec<usize>,
     /// From this line on a bracket is open: what stands below was put into the wrong table.
     pub lost_from: usize,
 }
@@ -51,32 +50,54 @@ impl<'a> Walk<'a> {
             env,
             problems: Vec::new(),
             warnings: Vec::new(),
-            broken: BTreeSet::new(),
+            broken: Vec::new(),
             lost_from: usize::MAX,
         }
     }
 
-    pub fn problem(&mut self, spot: &Spot, what: impl Into<String>, hint: impl Into<String>) {
+    pub fn problem(&mut self, spot: &Spot, what: impl Into<Words>, hint: impl Into<Words>) {
         self.fault(spot, Fault::new(what, hint));
     }
 
+    #[inline(never)]
     pub fn fault(&mut self, spot: &Spot, fault: Fault) {
-        if spot.line.is_some_and(|line| self.broken.contains(&line) || line > self.lost_from) {
+        if spot.line.is_some_and(|line| self.is_broken(line) || line > self.lost_from) {
             return;
         }
         let problem = self.at(spot, fault);
         self.problems.push(problem);
     }
 
-    /// A mistake that is an absence. Behind a syntax error the missing thing may well be there.
-    pub fn missing(&mut self, spot: &Spot, what: impl Into<String>, hint: impl Into<String>) {
-        if self.broken.is_empty() {
-            self.problem(spot, what, hint);
+    /// A syntax error stands on this line.
+    pub fn is_broken(&self, line: usize) -> bool {
+        self.broken.binary_search(&line).is_ok()
+    }
+
+    pub fn is_broken_from_now_on(&mut self, line: usize) {
+        if let Err(at) = self.broken.binary_search(&line) {
+            self.broken.insert(at, line);
         }
     }
 
-    pub fn warn(&mut self, spot: &Spot, what: impl Into<String>, hint: impl Into<String>) {
-        let warning = self.at(spot, Fault::new(what, hint));
+    /// A mistake that is an absence. Behind a syntax error the missing thing may well be there.
+    pub fn missing(&mut self, spot: &Spot, what: impl Into<Words>, hint: impl Into<Words>) {
+        self.absence(spot, Fault::new(what, hint));
+    }
+
+    #[inline(never)]
+    fn absence(&mut self, spot: &Spot, fault: Fault) {
+        if self.broken.is_empty() {
+            self.fault(spot, fault);
+        }
+    }
+
+    pub fn warn(&mut self, spot: &Spot, what: impl Into<Words>, hint: impl Into<Words>) {
+        self.warning(spot, Fault::new(what, hint));
+    }
+
+    #[inline(never)]
+    fn warning(&mut self, spot: &Spot, fault: Fault) {
+        let warning = self.at(spot, fault);
         self.warnings.push(warning);
     }
 
@@ -85,8 +106,8 @@ impl<'a> Walk<'a> {
             file: self.file.map(Path::to_owned),
             line: spot.line,
             key: spot.key.clone(),
-            what: fault.what,
-            hint: fault.hint,
+            what: fault.what.into_owned(),
+            hint: fault.hint.map(Words::into_owned),
         }
     }
 
@@ -138,6 +159,7 @@ impl<'t, 'i> Section<'t, 'i> {
         section
     }
 
+    #[inline(never)]
     fn named(&self, key: &str, line: usize) -> Spot {
         let key = if !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)) {
             key.to_owned()
@@ -171,12 +193,49 @@ impl<'t, 'i> Section<'t, 'i> {
         self.table.contains_key(key)
     }
 
+    #[inline(never)]
     pub fn get(&self, walk: &Walk<'_>, key: &str) -> Option<At<&'t Spanned<DeValue<'i>>>> {
         debug_assert!(self.known.names.contains(&key), "{key} is missing in the schema's table");
         self.table.get(key).map(|value| At { value, spot: self.spot(walk, key) })
     }
 
     /// The value of `key` as `read` understands it; a fault is reported.
+    pub fn value<T>(
+        &self,
+        walk: &mut Walk<'_>,
+        key: &str,
+        read: impl Fn(&DeValue<'i>) -> Result<T, Fault>,
+    ) -> Option<T> {
+        self.value_by(walk, key, &read)
+    }
+
+    /// One for all readers of a type: there are many keys.
+    #[inline(never)]
+    fn value_by<T>(
+        &self,
+        walk: &mut Walk<'_>,
+        key: &str,
+        read: &dyn Fn(&DeValue<'i>) -> Result<T, Fault>,
+    ) -> Option<T> {
+        self.read(walk, key, read).map(|at| at.value)
+    }
+
+    pub fn flag(&self, walk: &mut Walk<'_>, key: &str) -> Option<bool> {
+        self.value(walk, key, value::flag)
+    }
+
+    /// A count between `min` and `max`. Every count is bounded far below [`u32::MAX`] where this is used.
+    pub fn count(&self, walk: &mut Walk<'_>, key: &str, min: u64, max: u64) -> Option<u32> {
+        let count = self.value(walk, key, |value| value::count(value, min, max))?;
+        Some(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    /// One of a few words.
+    pub fn word<T: Copy>(&self, walk: &mut Walk<'_>, key: &str, choices: &[(&str, T)]) -> Option<T> {
+        self.value(walk, key, |value| value::choice(value, choices))
+    }
+
+    /// The same as [`Section::value`], and where it stands.
     pub fn read<T>(
         &self,
         walk: &mut Walk<'_>,
@@ -283,9 +342,7 @@ impl<'t, 'i> Section<'t, 'i> {
 
     /// Every key and value in the order of the file; for tables whose keys are the user's own.
     pub fn entries(&self, walk: &Walk<'_>) -> Vec<(String, At<&'t Spanned<DeValue<'i>>>)> {
-        let mut entries: Vec<_> = self.table.iter().collect();
-        entries.sort_by_key(|(key, _)| key.span().start);
-        entries
+        sorted(self.table.iter().collect(), |(key, _)| key.span().start)
             .into_iter()
             .map(|(key, value)| {
                 let spot = self.named(key.get_ref(), walk.line(key.span().start));
@@ -293,4 +350,13 @@ impl<'t, 'i> Section<'t, 'i> {
             })
             .collect()
     }
+}
+
+/// `all` by `key`; equal ones stay as they are. What is sorted is pairs of numbers, whatever `all` is: a sort for each
+/// type is some kB of program.
+pub(super) fn sorted<T>(all: Vec<T>, key: impl Fn(&T) -> usize) -> Vec<T> {
+    let mut order: Vec<(usize, usize)> = all.iter().map(key).enumerate().map(|(at, key)| (key, at)).collect();
+    order.sort_unstable();
+    let mut all: Vec<Option<T>> = all.into_iter().map(Some).collect();
+    order.into_iter().filter_map(|(_, at)| all.get_mut(at)?.take()).collect()
 }

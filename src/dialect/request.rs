@@ -188,8 +188,13 @@ impl Call {
             }
             edits.push((self.spans.open..self.spans.open, first_members));
         }
-        edits.sort_by_key(|(range, _)| range.start);
-        edits
+        // A handful.
+        let mut sorted: Vec<Edit> = Vec::with_capacity(edits.len());
+        for edit in edits {
+            let at = sorted.partition_point(|(before, _)| before.start <= edit.0.start);
+            sorted.insert(at, edit);
+        }
+        sorted
     }
 
     fn ask_usage(&self, edits: &mut Vec<Edit>, first_members: &mut Vec<u8>) {

@@ -52,7 +52,7 @@ impl Journal {
 
 fn encode(metadata: &Metadata<'_>, fields: &Fields, out: &mut Vec<u8>) {
     // syslog's: err, warning, info, debug.
-    let priority = match *metadata.level() {
+    let priority = match super::level_of(metadata) {
         Level::ERROR => "3",
         Level::WARN => "4",
         Level::INFO => "6",

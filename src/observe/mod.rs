@@ -35,6 +35,19 @@ use sink::Sink;
 /// The environment variable that sets the level: `off`, `error`, `warn`, `info`, `debug` or `trace`.
 pub const LEVEL_VARIABLE: &str = "EDGEWARD_LOG";
 
+/// The target of our own debug lines. A release has no `debug!` in it, because it has none of other crates.
+const FINE: &str = "edgeward::fine";
+
+/// A debug line: `what` happened, to which target, and why.
+pub fn fine(what: &str, target: Option<&str>, why: &dyn fmt::Display) {
+    tracing::info!(target: FINE, edgeward_target = target, edgeward_detail = %why, "{what}");
+}
+
+/// The level that an event counts as.
+fn level_of(metadata: &tracing::Metadata<'_>) -> tracing::Level {
+    if metadata.target() == FINE { tracing::Level::DEBUG } else { *metadata.level() }
+}
+
 /// Lines that could not be written, since the start.
 static LOST: AtomicU64 = AtomicU64::new(0);
 

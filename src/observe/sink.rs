@@ -55,7 +55,7 @@ impl Sink {
     fn passes(&self, metadata: &Metadata<'_>) -> bool {
         let ours = metadata.target().split("::").next() == Some("edgeward");
         let level = if ours { self.level } else { self.level.min(LevelFilter::WARN) };
-        metadata.is_event() && *metadata.level() <= level
+        metadata.is_event() && super::level_of(metadata) <= level
     }
 
     fn write(&self, event: &Event<'_>, scratch: &mut Scratch) {
@@ -68,7 +68,7 @@ impl Sink {
         if untold > 0 {
             fields.put(LINES_LOST, format_args!("{untold}"));
         }
-        let level = *event.metadata().level();
+        let level = super::level_of(event.metadata());
         Line { level, at: crate::time::wall(), fields }.write_to(text);
         keep(fields, text);
         let written = match &self.output {
@@ -228,9 +228,12 @@ mod tests {
 
     #[test]
     fn only_what_is_asked_for_passes() {
+        let (sink, socket, _dir) = journal(LevelFilter::INFO);
+        tracing::subscriber::with_default(sink, || super::super::fine("ours, but fine", None, &""));
+        assert_eq!(received(&socket).len(), 0);
         let (sink, socket, _dir) = journal(LevelFilter::DEBUG);
         tracing::subscriber::with_default(sink, || {
-            tracing::debug!("ours");
+            super::super::fine("ours", Some("box"), &"why");
             tracing::trace!("ours, too fine");
             tracing::info!(target: "h2::client", "others'");
             tracing::warn!(target: "edgeward_not_us", "others' warning");

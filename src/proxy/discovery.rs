@@ -1,9 +1,11 @@
 //! Looks for local servers on their usual ports, at the start and from time to time, until they are there.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Request};
+use tokio::task::JoinSet;
 
 use super::gateway::Gateway;
 use super::head;
@@ -11,38 +13,39 @@ use super::upstream::RequestBody;
 use crate::config::{identify, probe_path};
 use crate::limits;
 use crate::observe::events;
+use crate::task;
 
 /// How long a port may take to say who it is.
 const PATIENCE: Duration = Duration::from_millis(800);
 
 /// Looks once at every discovered target that is not there yet. Returns how many are.
 pub async fn look(gateway: &Rc<Gateway>) -> usize {
-    let mut looking = tokio::task::JoinSet::new();
-    let mut found = 0;
+    let mut looking = JoinSet::new();
+    let found = Rc::new(Cell::new(0));
     for (index, target) in gateway.config.targets.iter().enumerate() {
         if !target.discovered {
             continue;
         }
         if gateway.store.borrow().get(index).is_some_and(|health| !health.absent) {
-            found += 1;
+            found.set(found.get() + 1);
             continue;
         }
-        let gateway = Rc::clone(gateway);
-        looking.spawn_local(async move {
+        let (gateway, found) = (Rc::clone(gateway), Rc::clone(&found));
+        task::start_in(&mut looking, async move {
             let there = tokio::time::timeout(PATIENCE, is_there(&gateway, index)).await;
-            (index, matches!(there, Ok(Some(true))))
+            if !matches!(there, Ok(Some(true))) {
+                return;
+            }
+            found.set(found.get() + 1);
+            if gateway.store.borrow_mut().set_absent(index, false)
+                && let Some(target) = gateway.config.targets.get(index)
+            {
+                events::target_found(&target.name, &target.url.to_string());
+            }
         });
     }
-    while let Some(looked) = looking.join_next().await {
-        let Ok((index, true)) = looked else { continue };
-        found += 1;
-        if gateway.store.borrow_mut().set_absent(index, false)
-            && let Some(target) = gateway.config.targets.get(index)
-        {
-            events::target_found(&target.name, &target.url.to_string());
-        }
-    }
-    found
+    while looking.join_next().await.is_some() {}
+    found.get()
 }
 
 /// Looks again and again while something is missing.

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use super::outlet::Flushes;
+use super::socket::Socket;
 use crate::limits::{LINGER, PIPELINED_BYTES};
 use crate::wire::head::{Place, Scanner, Violation};
 
@@ -90,8 +91,8 @@ impl Drop for Turn {
 }
 
 /// A socket, plain or TLS, with its bounds.
-pub struct Downstream<S> {
-    socket: S,
+pub struct Downstream {
+    socket: Socket,
     flushes: Rc<Flushes>,
     requests: Rc<Requests>,
     scanner: Scanner,
@@ -112,9 +113,9 @@ enum Closing {
     Over,
 }
 
-impl<S> Downstream<S> {
+impl Downstream {
     /// Wraps a socket. A write that waits longer than `write_time` fails.
-    pub fn new(socket: S, flushes: Rc<Flushes>, requests: Rc<Requests>, write_time: Duration) -> Self {
+    pub fn new(socket: Socket, flushes: Rc<Flushes>, requests: Rc<Requests>, write_time: Duration) -> Self {
         Downstream {
             socket,
             flushes,
@@ -143,9 +144,7 @@ impl<S> Downstream<S> {
             "the client takes no bytes (limits.write_time)",
         )))
     }
-}
 
-impl<S: AsyncRead + Unpin> Downstream<S> {
     /// While a request is being answered: whether the client is still there. What it sends is kept, up to a
     /// bound; past that its end is seen when it is written to.
     fn look_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -200,7 +199,7 @@ fn bad_body(why: Option<Violation>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.unwrap_or("the request is not framed as HTTP"))
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Downstream<S> {
+impl AsyncRead for Downstream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.bad_body.is_some() {
@@ -228,7 +227,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Downstream<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Downstream<S> {
+impl AsyncWrite for Downstream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.socket).poll_write(cx, buf);

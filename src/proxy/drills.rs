@@ -108,7 +108,7 @@ pub fn tick(gateway: &Gateway, now: Instant) {
 }
 
 fn tell(over: &Report) {
-    operator_events::drill_ended(&over.target, over.drilled, &over.in_words());
+    operator_events::drill_ended(&over.target, over.drilled, &over.in_words);
 }
 
 /// `/edgeward/drill`: `GET` tells what is known of the last one, `POST` begins one, `DELETE` ends it.

@@ -22,8 +22,8 @@ use crate::config::rollout::Pick;
 use crate::config::{Config, Place, Target};
 use crate::gate::pool::{Buffer, Pool};
 use crate::health::store::Store;
-use crate::observe::events;
 use crate::observe::metrics::{Gauges, Metrics};
+use crate::observe::{self, events};
 use crate::route;
 use crate::route::budget::When;
 use crate::route::drill::Drills;
@@ -262,7 +262,7 @@ impl Gateway {
             Ok(()) => {}
             Err(failure) if failure.cause == Cause::Clock => self.waits_for_time(target, &failure),
             // Left to the request that meets it.
-            Err(failure) => tracing::debug!(target = self.name(target), %failure, "no warm spare"),
+            Err(failure) => observe::fine("no warm spare", Some(self.name(target)), &failure),
         }
     }
 

@@ -12,16 +12,18 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use socket2::{Domain, Protocol, SockRef, Type};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
 use super::gateway::{Current, Gateway, Process};
 use super::server;
+use super::socket::Socket;
 use crate::config::ServerTls;
 use crate::limits;
 use crate::observe::{Limit, events};
+use crate::task;
 
 /// Connections that wait to be accepted, per listener.
 const BACKLOG: i32 = 1024;
@@ -34,7 +36,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// # Errors
 /// The address is in use, or not this machine's.
 pub fn bind(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if shared {
         socket.set_reuse_port(true)?;
@@ -112,32 +114,28 @@ pub fn waiting(current: &Rc<Current>, listener: &TcpListener) {
 fn client_at(current: &Rc<Current>, socket: TcpStream, peer: SocketAddr) {
     // Nagle's algorithm would hold each token back until the last one is acknowledged.
     let _best_effort = socket.set_nodelay(true);
-    client(current, socket, Some(peer), current.tls());
+    client(current, Socket::Tcp(socket), Some(peer), current.tls());
 }
 
 /// Accepts clients on a Unix socket for ever. TLS is for networks.
 pub async fn local_clients(current: Rc<Current>, listener: UnixListener) {
     loop {
         match listener.accept().await {
-            Ok((socket, _)) => client(&current, socket, None, None),
+            Ok((socket, _)) => client(&current, Socket::Unix(socket), None, None),
             Err(error) => accept_failed(&current.get(), &error).await,
         }
     }
 }
 
-fn client(
-    current: &Rc<Current>,
-    socket: impl AsyncRead + AsyncWrite + Unpin + 'static,
-    peer: Option<SocketAddr>,
-    tls: Option<TlsAcceptor>,
-) {
+/// `tls`: before anything else, over `socket` if that is TCP.
+fn client(current: &Rc<Current>, socket: Socket, peer: Option<SocketAddr>, tls: Option<TlsAcceptor>) {
     let current = Rc::clone(current);
     let gateway = current.get();
     if gateway.process.connections.get() >= gateway.config.limits.connections {
         gateway.metrics.limit(Limit::Connections);
         events::limit_hit(Limit::Connections, None);
         let Some(leaving) = Leaving::new() else { return };
-        tokio::task::spawn_local(async move {
+        task::start(async move {
             let _leaving = leaving;
             let turned_away = turn_away(socket, tls.is_some());
             let _late = tokio::time::timeout(Duration::from_secs(1), turned_away).await;
@@ -147,23 +145,23 @@ fn client(
     let handshake_time = gateway.config.limits.header_time;
     // From here on, handshake included: a connection is one before it can say so.
     let counted = Counted::new(&gateway);
-    tokio::task::spawn_local(async move {
+    task::start(async move {
         let _counted = counted;
-        match tls {
-            None => server::serve(current, socket, peer, false).await,
-            Some(acceptor) => {
-                let handshake = tokio::time::timeout(handshake_time, acceptor.accept(socket));
+        let socket = match (tls, socket) {
+            (Some(acceptor), Socket::Tcp(tcp)) => {
+                let handshake = tokio::time::timeout(handshake_time, acceptor.accept(tcp));
                 // A handshake that fails is the client's: it speaks plain HTTP, or distrusts the certificate.
-                if let Ok(Ok(stream)) = handshake.await {
-                    server::serve(current, stream, peer, false).await;
-                }
+                let Ok(Ok(stream)) = handshake.await else { return };
+                Socket::tls(stream)
             }
-        }
+            (_, socket) => socket,
+        };
+        server::serve(current, socket, peer, false).await;
     });
 }
 
 /// Too many connections: said as well as can be said without serving.
-async fn turn_away(mut socket: impl AsyncWrite + Unpin, tls: bool) {
+async fn turn_away(mut socket: Socket, tls: bool) {
     if !tls {
         let body = "{\"error\":{\"message\":\"edgeward has no room for another connection (limits.connections); try \
                     again shortly\",\"type\":\"server_error\",\"param\":null,\"code\":\"connections\"}}";
@@ -185,9 +183,9 @@ pub async fn operators(current: Rc<Current>, listener: UnixListener) {
             Ok((socket, _)) => {
                 let current = Rc::clone(&current);
                 let counted = Counted::new(&current.get());
-                tokio::task::spawn_local(async move {
+                task::start(async move {
                     let _counted = counted;
-                    server::serve(current, socket, None, true).await;
+                    server::serve(current, Socket::Unix(socket), None, true).await;
                 });
             }
             Err(error) => accept_failed(&current.get(), &error).await,

@@ -1,6 +1,6 @@
 //! `/v1/models`: the union of what the targets offer, under the names that clients may ask for.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::config::{Kind, Target};
 use crate::dialect::reply::Problem;
 use crate::limits;
 use crate::route;
+use crate::task;
 
 /// How long a target may take to list its models before the list goes without it.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -39,7 +40,7 @@ struct Model {
 
 /// The list.
 pub async fn list(gateway: &Rc<Gateway>) -> Response<ClientBody> {
-    let data = union(gateway).await.into_values().collect();
+    let data = union(gateway).await;
     json(serde_json::to_vec(&List { object: "list", data }).unwrap_or_default())
 }
 
@@ -48,41 +49,43 @@ pub async fn list(gateway: &Rc<Gateway>) -> Response<ClientBody> {
 /// # Errors
 /// 404 when no target offers it.
 pub async fn one(gateway: &Rc<Gateway>, id: &str) -> Result<Response<ClientBody>, Problem> {
-    match union(gateway).await.remove(id) {
-        Some(model) => Ok(json(serde_json::to_vec(&model).unwrap_or_default())),
+    match union(gateway).await.iter().find(|model| model.id == id) {
+        Some(model) => Ok(json(serde_json::to_vec(model).unwrap_or_default())),
         None => Err(Problem::new(404, "model_not_found", format!("no target offers the model `{id}`"))),
     }
 }
 
-async fn union(gateway: &Rc<Gateway>) -> BTreeMap<String, Model> {
+/// By id, each once.
+async fn union(gateway: &Rc<Gateway>) -> Vec<Model> {
     let mut asking = JoinSet::new();
-    let mut offers: Vec<(usize, Vec<String>)> = Vec::new();
+    // By target: the first that offers a model is named with it.
+    let offers = Rc::new(RefCell::new(vec![Vec::new(); gateway.config.targets.len()]));
     for (index, target) in gateway.config.targets.iter().enumerate() {
         if gateway.store.borrow().get(index).is_some_and(|health| health.absent) {
             continue;
         }
+        let offer = move |names: Vec<String>, offers: &RefCell<Vec<Vec<String>>>| {
+            if let Some(offered) = offers.borrow_mut().get_mut(index) {
+                offered.extend(names);
+            }
+        };
+        offer(mapped(target), &offers);
         if asks_itself(target) {
-            let gateway = Rc::clone(gateway);
-            asking.spawn_local(async move {
+            let (gateway, offers) = (Rc::clone(gateway), Rc::clone(&offers));
+            task::start_in(&mut asking, async move {
                 let names = tokio::time::timeout(PATIENCE, own_list(&gateway, index)).await.ok().flatten();
-                (index, names.unwrap_or_default())
+                offer(names.unwrap_or_default(), &offers);
             });
         }
-        offers.push((index, mapped(target)));
     }
-    while let Some(listed) = asking.join_next().await {
-        offers.extend(listed.ok());
-    }
-    offers.sort_by_key(|(index, _)| *index);
-    let mut models = BTreeMap::new();
-    for (index, names) in offers {
+    while asking.join_next().await.is_some() {}
+    let mut models: Vec<Model> = Vec::new();
+    for (index, names) in offers.take().into_iter().enumerate() {
         for id in names {
-            models.entry(id.clone()).or_insert_with(|| Model {
-                id,
-                object: "model",
-                created: 0,
-                owned_by: gateway.name(index).to_owned(),
-            });
+            if let Err(at) = models.binary_search_by(|model| model.id.cmp(&id)) {
+                let owned_by = gateway.name(index).to_owned();
+                models.insert(at, Model { id, object: "model", created: 0, owned_by });
+            }
         }
     }
     models

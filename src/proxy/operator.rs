@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::auth::Client;
 use super::cancel::Cancelled;
@@ -12,6 +12,7 @@ use super::gateway::Gateway;
 use super::outlet::ClientBody;
 use super::server::{json, text};
 use super::standing::{self, TargetStatus};
+use super::status_page;
 use crate::cause::Cause;
 use crate::config;
 use crate::config::rollout::{Judge, Pick};
@@ -19,12 +20,13 @@ use crate::dialect::reply::Problem;
 use crate::limits;
 use crate::observe::{self, metrics, target_gauges};
 use crate::route::drill::{Report, Stage};
+use crate::task;
 use crate::time::now;
 
 type Answer = Response<ClientBody>;
 
 /// What `/edgeward/status` says and `edgeward status` shows.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub struct Status {
     /// edgeward's version.
     pub version: String,
@@ -33,27 +35,23 @@ pub struct Status {
     /// Whether it is stopping.
     pub draining: bool,
     /// This box's clock shows a time before this program was built.
-    #[serde(default)]
     pub clock_wrong: bool,
     /// Client connections.
     pub connections: usize,
     /// Requests under way.
     pub requests: usize,
     /// A new routing that is being tried.
-    #[serde(default)]
     pub rollout: Option<RolloutStatus>,
     /// A drill that is not over.
-    #[serde(default)]
     pub drill: Option<Report>,
     /// Client keys whose prompts stay near, and how near.
-    #[serde(default)]
     pub local_only: Vec<String>,
     /// The targets, in the configuration's order.
     pub targets: Vec<TargetStatus>,
 }
 
 /// A rollout in progress.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub struct RolloutStatus {
     /// The new routing's share of the requests, in thousandths.
     pub share_permille: u16,
@@ -70,7 +68,7 @@ pub struct RolloutStatus {
 }
 
 /// One side of a rollout.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub struct SideStatus {
     /// Requests that ended.
     pub requests: u32,
@@ -111,9 +109,9 @@ fn forbidden() -> Problem {
     )
 }
 
-/// The state of everything.
+/// The state of everything: as JSON, or in words for who accepts plain text first.
 #[must_use]
-pub fn status(gateway: &Gateway) -> Answer {
+pub fn status(gateway: &Gateway, headers: &HeaderMap) -> Answer {
     let at = now();
     let targets = (0..gateway.config.targets.len()).map(|target| standing::of(gateway, target, at)).collect();
     let drill = gateway.process.drills.borrow().report(at).filter(|drill| drill.stage != Stage::Over);
@@ -129,6 +127,10 @@ pub fn status(gateway: &Gateway) -> Answer {
         local_only: standing::local_only(&gateway.config),
         targets,
     };
+    let accept = headers.get(header::ACCEPT).map(HeaderValue::as_bytes).unwrap_or_default();
+    if accept.starts_with(b"text/plain") {
+        return text(StatusCode::OK, status_page::render(&status));
+    }
     json(serde_json::to_vec(&status).unwrap_or_default())
 }
 
@@ -220,7 +222,7 @@ pub fn cancel(
 /// A client that takes no bytes keeps its driver from running: its connection is cut, so that the target is
 /// free. One that only does not take its last words has longer.
 fn cut_if_deaf(gateway: Rc<Gateway>, id: String) {
-    tokio::task::spawn_local(async move {
+    task::start(async move {
         tokio::time::sleep(limits::DEAF).await;
         gateway.process.live.cut_if_deaf(&id, Cause::Cancelled);
         tokio::time::sleep(limits::LAST_WORDS).await;

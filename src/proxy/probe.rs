@@ -1,5 +1,6 @@
 //! Probes: cheap requests of our own, which ask whether a target answers at all. Never a user's request.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -13,7 +14,9 @@ use crate::cause::{Cause, Failure, Fault};
 use crate::config::{Kind, Target};
 use crate::health::probe::Schedule;
 use crate::limits;
+use crate::observe;
 use crate::route;
+use crate::task;
 use crate::time::now;
 
 /// Probes each target in its time, until edgeward stops. Dropping it ends those under way.
@@ -21,22 +24,23 @@ pub async fn keep_probing(gateway: Rc<Gateway>) {
     let targets = gateway.config.targets.iter();
     let mut schedule = Schedule::new(&gateway.config.health.probe, targets, gateway.random(), now());
     let mut probing = JoinSet::new();
+    let done = Rc::new(RefCell::new(Vec::new()));
     while let Some(next) = schedule.next().or_else(|| (!probing.is_empty()).then(never)) {
-        let done = tokio::select! {
-            Some(done) = probing.join_next() => done.ok(),
-            () = tokio::time::sleep_until(next.into()) => None,
-        };
-        if let Some(target) = done {
+        tokio::select! {
+            Some(_) = probing.join_next() => {}
+            () = tokio::time::sleep_until(next.into()) => {}
+        }
+        for target in done.take() {
             schedule.done(target, now());
         }
         if gateway.process.draining.get() {
             return;
         }
         while let Some(target) = schedule.due(now()) {
-            let gateway = Rc::clone(&gateway);
-            probing.spawn_local(async move {
+            let (gateway, done) = (Rc::clone(&gateway), Rc::clone(&done));
+            task::start_in(&mut probing, async move {
                 probe(&gateway, target).await;
-                target
+                done.borrow_mut().push(target);
             });
         }
     }
@@ -63,7 +67,7 @@ pub async fn probe(gateway: &Rc<Gateway>, target: usize) {
         Err(failure) if failure.cause == Cause::Clock => return gateway.waits_for_time(target, failure),
         // This box's trouble is not the target's.
         Err(failure) if failure.cause.fault() != Fault::Upstream => return,
-        Err(failure) => tracing::debug!(target = config.name, %failure, "probe failed"),
+        Err(failure) => observe::fine("probe failed", Some(&config.name), failure),
     }
     let told = gateway.store.borrow_mut().probed(target, result.map_err(|failure| failure.cause), now());
     news::say(gateway, &told);

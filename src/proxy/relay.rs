@@ -333,7 +333,11 @@ impl Relay {
             return None;
         }
         let mut cuts: heapless::Vec<_, 2> = model.into_iter().chain(usage).collect();
-        cuts.sort_unstable_by_key(|(range, _)| range.start);
+        if let [first, second] = &cuts[..]
+            && first.0.start > second.0.start
+        {
+            cuts.swap(0, 1);
+        }
         let mut parts: heapless::Vec<Bytes, 5> = heapless::Vec::new();
         let mut at = 0;
         for (range, text) in cuts {

@@ -14,7 +14,6 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 
 use super::account::Account;
@@ -25,6 +24,7 @@ use super::drive::{self, Job};
 use super::endpoint::{self, Endpoint};
 use super::gateway::{Current, Gateway};
 use super::outlet::{Broken, ClientBody, Drive, Flushes, Outlet, poll_caught};
+use super::socket::Socket;
 use super::{body, cors, drills, head, models, operator, pass, refusal, strict};
 use crate::cause::Cause;
 use crate::dialect::reply::Problem;
@@ -54,12 +54,7 @@ type Answer = Response<ClientBody>;
 /// Serves one connection until it ends.
 ///
 /// Each request takes the configuration of its time; the connection's own bounds are those of its beginning.
-pub async fn serve(
-    current: Rc<Current>,
-    socket: impl AsyncRead + AsyncWrite + Unpin + 'static,
-    peer: Option<SocketAddr>,
-    admin: bool,
-) {
+pub async fn serve(current: Rc<Current>, socket: Socket, peer: Option<SocketAddr>, admin: bool) {
     let gateway = current.get();
     let flushes = Rc::new(Flushes::default());
     let requests = Rc::new(Requests::default());
@@ -212,7 +207,7 @@ async fn find(
     };
     match found {
         Endpoint::Root => Ok(text(StatusCode::OK, "edgeward is running\n")),
-        Endpoint::Status => operator::only(&client, || operator::status(gateway)),
+        Endpoint::Status => operator::only(&client, || operator::status(gateway, request.headers())),
         Endpoint::Metrics => operator::only(&client, || operator::metrics(gateway)),
         Endpoint::Events => operator::only(&client, operator::events),
         Endpoint::Config => operator::only(&client, || operator::config(gateway)),

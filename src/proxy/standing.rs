@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::gateway::Gateway;
 use crate::cause::Cause;
@@ -12,7 +12,7 @@ use crate::health::{Standing, Why};
 use crate::observe::target_gauges::{BREAKERS, TargetGauges};
 
 /// One target, as an operator wants to see it.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub struct TargetStatus {
     /// Its name.
     pub name: String,
@@ -37,30 +37,23 @@ pub struct TargetStatus {
     /// Idle connections.
     pub idle_connections: usize,
     /// Its configured weight.
-    #[serde(default)]
     pub weight: u32,
     /// Of it, what its health leaves, in thousandths: the least of its models'.
-    #[serde(default)]
     pub share_permille: u16,
     /// Requests that it is given at once; `None`: no bound.
-    #[serde(default)]
     pub max_concurrent: Option<u32>,
     /// Requests that wait for a place there.
-    #[serde(default)]
     pub waiting: usize,
     /// Money, where it costs some.
-    #[serde(default)]
     pub money: Option<MoneyStatus>,
     /// What left the box to it today (UTC); `None` where it is on the box.
-    #[serde(default)]
     pub sent_today: Option<SentStatus>,
     /// The models that were lately asked for there.
-    #[serde(default)]
     pub models: Vec<ModelStatus>,
 }
 
 /// One model at one target.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub struct ModelStatus {
     /// As clients ask for it.
     pub model: String,
@@ -85,7 +78,7 @@ pub struct ModelStatus {
 }
 
 /// A day's money at one target, in millionths of the unit that prices are in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MoneyStatus {
     /// Spent today (UTC).
     pub spent_micros: u64,
@@ -98,7 +91,7 @@ pub struct MoneyStatus {
 }
 
 /// What left the box.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SentStatus {
     /// Requests.
     pub requests: u64,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::cause::Cause;
 use crate::config::Permille;
@@ -65,7 +65,7 @@ pub enum Saw<'a> {
 }
 
 /// How far a drill is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// Attempts fail.
@@ -77,7 +77,7 @@ pub enum Stage {
 }
 
 /// The middle and the worst of some times, in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Times {
     /// Half of them were below.
     pub median_ms: u64,
@@ -86,7 +86,7 @@ pub struct Times {
 }
 
 /// How often something happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Count {
     /// A target, or a cause.
     pub name: String,
@@ -95,7 +95,7 @@ pub struct Count {
 }
 
 /// What is known of a drill.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Each drill of a process has its own.
     pub number: u64,
@@ -127,6 +127,8 @@ pub struct Report {
     pub first_token: Option<Times>,
     /// How much later than the target's usual first token for such prompts, where that was known.
     pub added: Option<Times>,
+    /// What clients saw, in a few sentences.
+    pub in_words: String,
 }
 
 /// The process's drills: one at a time, and the last one's report.
@@ -260,9 +262,12 @@ impl Drills {
         match saw {
             Saw::Answered(by) => {
                 count(&mut drill.answered, by);
-                drill.first.extend(first);
                 let added = first.zip(drilled.usual).map(|(first, usual)| first.saturating_sub(usual));
-                drill.added.extend(added);
+                for (all, time) in [(&mut drill.first, first), (&mut drill.added, added)] {
+                    if let Some(time) = time {
+                        all.insert(all.partition_point(|before| *before <= time), time);
+                    }
+                }
             }
             Saw::Broken(cause) => count(&mut drill.broken, cause.as_str()),
             Saw::Failed(cause) => count(&mut drill.failed, cause.as_str()),
@@ -322,7 +327,7 @@ impl Drill {
             (true, 0) => Stage::Over,
             (true, _) => Stage::Finishing,
         };
-        Report {
+        let mut report = Report {
             number: self.number,
             target: self.target.clone(),
             stage,
@@ -338,7 +343,10 @@ impl Drill {
             gone: self.gone,
             first_token: times(&self.first),
             added: times(&self.added),
-        }
+            in_words: String::new(),
+        };
+        report.in_words = report.words();
+        report
     }
 }
 
@@ -349,9 +357,7 @@ fn count(counts: &mut Vec<Count>, name: &str) {
     }
 }
 
-fn times(all: &[Duration]) -> Option<Times> {
-    let mut sorted = all.to_vec();
-    sorted.sort_unstable();
+fn times(sorted: &[Duration]) -> Option<Times> {
     let ms = |time: &Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     Some(Times {
         median_ms: ms(sorted.get(sorted.len().saturating_sub(1) / 2)?),

@@ -74,8 +74,7 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
     let hedge = route.and_then(|route| route.hedge).unwrap_or(config.hedge.enabled);
     let terms = Terms { config, route, ask };
     plan.candidates = terms.candidates(order(seats, state, groups, stays), hedge);
-    full.sort_unstable_by_key(|seat| (seat.rank, seat.place));
-    plan.full = terms.candidates(full, false);
+    plan.full = terms.candidates(sorted(full, |seat| (seat.rank, seat.place)), false);
     plan
 }
 
@@ -213,8 +212,8 @@ fn keep_one_embedding_family(
 }
 
 /// The order in which they are asked. `stays`: where the conversation is, which comes first if it is fit.
-fn order(mut seats: Vec<Seat>, state: &mut State, groups: &[String], stays: Option<usize>) -> Vec<Seat> {
-    seats.sort_unstable_by_key(|seat| (seat.rank, seat.place));
+fn order(seats: Vec<Seat>, state: &mut State, groups: &[String], stays: Option<usize>) -> Vec<Seat> {
+    let mut seats = sorted(seats, |seat| (seat.rank, seat.place));
     let fit = seats.partition_point(|seat| seat.rank == Rank::Fit);
     let others = seats.split_off(fit);
     let stays = stays.and_then(|target| seats.iter().position(|seat| seat.target() == target));
@@ -251,17 +250,27 @@ fn share(tier: &[Seat]) -> u32 {
 /// One group's targets in one region: whose turn it is, then the others by what is left of their weights.
 fn by_weight(tier: &[Seat], state: &mut State, advance: bool) -> Vec<Seat> {
     let best = tier.iter().filter_map(|seat| seat.first_token).min();
-    let mut weighed: Vec<(Seat, u64)> = tier
+    let weighed: Vec<(Seat, u64)> = tier
         .iter()
         .map(|seat| (*seat, weights::effective(seat.weight, seat.share, seat.first_token, best)))
         .collect();
     let each = weighed.iter().map(|(seat, weight)| (seat.target(), *weight));
     let first = if advance { state.wheel.pick(each) } else { state.wheel.next(each) };
     let turn = |target: usize| state.wheel.turn(target);
-    weighed.sort_by_key(|(seat, weight)| {
+    let weighed = sorted(weighed, |(seat, weight)| {
         (first != Some(seat.target()), std::cmp::Reverse((*weight, turn(seat.target()))))
     });
     weighed.into_iter().map(|(seat, _)| seat).collect()
+}
+
+/// Equal ones stay as they are. By insertion: targets are few, and a sort for many is some kB of program.
+fn sorted<T, K: Ord>(all: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {
+    let mut sorted: Vec<T> = Vec::with_capacity(all.len());
+    for one in all {
+        let at = sorted.partition_point(|before| key(before) <= key(&one));
+        sorted.insert(at, one);
+    }
+    sorted
 }
 
 /// What a request's candidates are made by.

@@ -1,6 +1,6 @@
 //! Stickiness: where each conversation's KV cache is, for as long as that is worth something.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
 use crate::config::Sticky;
@@ -10,8 +10,8 @@ use crate::limits::CONVERSATIONS_MAX;
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: HashMap<u64, Entry>,
-    /// Keys by when they were last used.
-    order: BTreeMap<u64, u64>,
+    /// Uses in their order, by number, and their keys. Those that are not their key's last one count for nothing.
+    order: VecDeque<(u64, u64)>,
     uses: u64,
 }
 
@@ -28,9 +28,11 @@ impl Table {
     /// That of a changed configuration: `target` gives each target's new place, if it has one.
     pub(super) fn renewed(&self, target: impl Fn(usize) -> Option<usize>) -> Self {
         let mut renewed = Table { uses: self.uses, ..Table::default() };
-        for (key, entry) in &self.entries {
-            if let Some(target) = target(entry.target) {
-                renewed.order.insert(entry.used, *key);
+        for (used, key) in &self.order {
+            if let Some(entry) = self.entries.get(key).filter(|entry| entry.used == *used)
+                && let Some(target) = target(entry.target)
+            {
+                renewed.order.push_back((*used, *key));
                 renewed.entries.insert(*key, Entry { target, ..*entry });
             }
         }
@@ -49,21 +51,24 @@ impl Table {
     pub(super) fn served(&mut self, key: u64, target: usize, away: bool, policy: &Sticky, now: Instant) {
         let known = self.target(key, policy, now) == Some(target);
         let before = self.entries.get(&key).copied();
-        if let Some(before) = before {
-            self.order.remove(&before.used);
-        }
         // Later turns at the fallback do not put off the way home.
         let away_until = match before.filter(|_| known) {
             Some(before) => before.away_until,
             None => away.then(|| now + policy.away),
         };
         self.uses += 1;
-        self.order.insert(self.uses, key);
+        self.order.push_back((self.uses, key));
         self.entries.insert(key, Entry { target, last: now, away_until, used: self.uses });
-        if self.entries.len() > CONVERSATIONS_MAX
-            && let Some((_, oldest)) = self.order.pop_first()
+        let entries = &mut self.entries;
+        while entries.len() > CONVERSATIONS_MAX
+            && let Some((used, oldest)) = self.order.pop_front()
         {
-            self.entries.remove(&oldest);
+            if entries.get(&oldest).is_some_and(|entry| entry.used == used) {
+                entries.remove(&oldest);
+            }
+        }
+        if self.order.len() > 2 * CONVERSATIONS_MAX {
+            self.order.retain(|(used, key)| entries.get(key).is_some_and(|entry| entry.used == *used));
         }
     }
 }
@@ -127,8 +132,12 @@ mod tests {
             let (mut table, now) = (Table::default(), crate::time::now());
             for key in &keys {
                 table.served(*key, 0, false, &POLICY, now);
-                prop_assert!(table.entries.len() <= CONVERSATIONS_MAX && table.order.len() == table.entries.len());
+                prop_assert!(table.entries.len() <= CONVERSATIONS_MAX);
+                prop_assert!((table.entries.len()..=2 * CONVERSATIONS_MAX).contains(&table.order.len()));
             }
+            let renewed = table.renewed(Some);
+            prop_assert!(renewed.order.len() == renewed.entries.len() && renewed.entries.len() == table.entries.len());
+            prop_assert!(renewed.order.iter().is_sorted());
             let mut latest: Vec<u64> = Vec::new();
             for key in keys.iter().rev() {
                 if latest.len() < 100 && !latest.contains(key) {

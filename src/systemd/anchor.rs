@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
+use std::pin::pin;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,6 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::leash::{END, LET_GO, Order};
 use super::{Env, HANDOVER_VARIABLE, LEASH_VARIABLE, Notify, is_ours};
 use crate::limits::HANDOVER;
+use crate::task;
 
 /// What a message may have, in bytes. Ours have about a hundred.
 const MESSAGE_BYTES: usize = 4096;
@@ -35,15 +37,19 @@ pub fn is_wanted(env: &Env<'_>) -> bool {
 /// The server cannot be started.
 pub fn run(env: &Env<'_>) -> io::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    runtime.block_on(async {
-        let signals = Signals::new()?;
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-        let server = start(env, theirs.into())?;
-        ours.set_nonblocking(true)?;
-        let notify = Notify::from_env(env);
-        let mut anchor = Anchor { server, leash: UnixStream::from_std(ours)?, notify };
-        Ok(anchor.stand(signals).await)
-    })
+    let mut code = Ok(1);
+    task::run(&runtime, pin!(async { code = anchor(env).await }));
+    code
+}
+
+async fn anchor(env: &Env<'_>) -> io::Result<u8> {
+    let signals = Signals::new()?;
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    let server = start(env, theirs.into())?;
+    ours.set_nonblocking(true)?;
+    let notify = Notify::from_env(env);
+    let mut anchor = Anchor { server, leash: UnixStream::from_std(ours)?, notify };
+    Ok(anchor.stand(signals).await)
 }
 
 /// The server inherits the passed sockets by their numbers; whose they are is told by variables that name

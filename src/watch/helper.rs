@@ -15,10 +15,9 @@ use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
 use socket2::{Domain, SockAddr, Socket, Type};
-use tracing::debug;
 
 use crate::limits;
-use crate::observe::events;
+use crate::observe::{self, events};
 use crate::time::now;
 
 /// Where `edgeward-nvml.socket` listens.
@@ -78,7 +77,7 @@ fn taken(started: &Started) -> Option<Child> {
 pub fn greet(place: Place) -> Greeting {
     let started = Started::default();
     if !place.wanted {
-        debug!("No NVIDIA driver here: the NVML helper is not asked");
+        observe::fine("the NVML helper is not asked", None, &"no NVIDIA driver here");
         return Greeting(started);
     }
     let shared = Arc::clone(&started);

@@ -78,7 +78,7 @@ fn bundle(path: Option<&Path>, env: &Env<'_>, date: &str) -> String {
     );
     section(&mut text, "versions", &system::versions());
     // A running one may have another file, keys that are not here, or the routing of before a rollout.
-    let in_use = match (get(&config, "/edgeward/config"), &loaded) {
+    let in_use = match (get(&config, "/edgeward/config", "text/plain"), &loaded) {
         (Ok(lines), _) => format!("in use:\n{}", String::from_utf8_lossy(&lines)),
         (Err(_), Ok(loaded)) => format!("as the file has it:\n{}", config::in_lines(&loaded.config)),
         (Err(_), Err(_)) => "none runs, and the file has mistakes; see the check\n".to_owned(),
@@ -94,7 +94,7 @@ fn bundle(path: Option<&Path>, env: &Env<'_>, date: &str) -> String {
         ("metrics", "/edgeward/metrics"),
         ("recent events", "/edgeward/events"),
     ] {
-        let answer = get(&config, endpoint);
+        let answer = get(&config, endpoint, "*/*");
         let answer = answer.map(|body| String::from_utf8_lossy(&body).into_owned());
         section(&mut text, name, &answer.unwrap_or_else(|why| format!("not to be had: {why}\n")));
     }
@@ -122,7 +122,7 @@ fn section(text: &mut String, name: &str, content: &str) {
 }
 
 fn last_drill(config: &Config) -> String {
-    match ask(config, "GET", "/edgeward/drill", "") {
+    match ask(config, "GET", "/edgeward/drill", "*/*", "") {
         Ok(said) if said.status == 200 => String::from_utf8_lossy(&said.body).into_owned(),
         Ok(said) if said.status == 404 => "none since it was started\n".to_owned(),
         Ok(said) => format!("not to be had: it answers {}\n", said.status),

@@ -12,9 +12,10 @@ use hyper_util::rt::TokioIo;
 
 use super::body::RequestBody;
 use super::fault;
-use super::socket::{Meter, Metered, Socket};
+use super::meter::{Meter, Metered};
 use crate::cause::Failure;
 use crate::limits;
+use crate::proxy::socket::Socket;
 
 /// hyper's two halves of a connection.
 pub(super) struct Http1 {

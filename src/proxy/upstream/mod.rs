@@ -14,9 +14,9 @@ mod fault;
 mod gunzip;
 mod http1;
 mod link;
+mod meter;
 mod reply;
 mod slot;
-mod socket;
 #[cfg(test)]
 mod tests;
 mod tls;

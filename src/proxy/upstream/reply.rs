@@ -147,13 +147,9 @@ impl Reply {
                 Some(Ok(chunk)) => gunzip.feed(chunk),
                 Some(Err(failure)) => return Poll::Ready(Some(Err(failure))),
                 None => {
-                    let rest = gunzip.finish();
+                    let ended = gunzip.finish();
                     self.coding = Coding::Identity;
-                    return Poll::Ready(match rest {
-                        Ok(rest) if rest.is_empty() => None,
-                        Ok(rest) => Some(Ok(rest)),
-                        Err(error) => Some(Err(not_gzip(&error))),
-                    });
+                    return Poll::Ready(ended.err().map(|error| Err(not_gzip(&error))));
                 }
             }
         }

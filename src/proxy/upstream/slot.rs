@@ -13,12 +13,15 @@ use super::body::RequestBody;
 use super::dial::{self, Forward};
 use super::fault;
 use super::http1::Http1;
-use super::socket::{Meter, Metered, Socket};
+use super::meter::{Meter, Metered};
 use super::tls::{Tls, Trust};
 use super::{ProxyRules, authority};
 use crate::cause::{Cause, Failure};
 use crate::config::{Place, Target, TargetUrl};
 use crate::limits;
+use crate::observe;
+use crate::proxy::socket::Socket;
+use crate::task;
 use crate::time;
 
 /// A target's connections and how to make more.
@@ -96,7 +99,7 @@ impl Slot {
         };
         let Some(tls) = &self.tls else { return over_http1(Socket::Tcp(tcp)).await };
         let (stream, agreed_http2) = tls.handshake(tcp).await?;
-        let socket = Socket::Tls(Box::new(stream));
+        let socket = Socket::tls(stream);
         if !agreed_http2 {
             return over_http1(socket).await;
         }
@@ -236,10 +239,10 @@ async fn http2(socket: Socket) -> Result<Http2, Failure> {
         .handshake(TokioIo::new(io))
         .await
         .map_err(|error| fault::of_http2(&error).0)?;
-    tokio::task::spawn_local(async move {
+    task::start(async move {
         // Each stream is told of it too; here is nobody left to tell.
         if let Err(error) = driver.await {
-            tracing::debug!(%error, "HTTP/2 connection ended");
+            observe::fine("HTTP/2 connection ended", None, &error);
         }
     });
     Ok(Http2 {
@@ -256,9 +259,9 @@ async fn http2(socket: Socket) -> Result<Http2, Failure> {
 struct Here;
 
 impl<F: Future + 'static> hyper::rt::Executor<F> for Here {
-    fn execute(&self, task: F) {
-        tokio::task::spawn_local(async move {
-            task.await;
+    fn execute(&self, future: F) {
+        task::start(async move {
+            future.await;
         });
     }
 }

@@ -66,10 +66,12 @@ impl Books {
             books.entries.push(Entry { spent, ..Entry::new(subject) });
         }
         // Two of the same name cannot both be right, and only one would be found.
-        let mut names: Vec<_> = books.entries.iter().map(|entry| (entry.is_key, &entry.name)).collect();
-        names.sort_unstable();
-        if names.windows(2).any(|pair| pair.first() == pair.last()) {
-            return Err("names somebody twice".to_owned());
+        let mut names: Vec<(bool, &str)> = Vec::with_capacity(books.entries.len());
+        for name in books.entries.iter().map(|entry| (entry.is_key, entry.name.as_str())) {
+            match names.binary_search(&name) {
+                Ok(_) => return Err("names somebody twice".to_owned()),
+                Err(at) => names.insert(at, name),
+            }
         }
         if utc.is_some_and(|utc| day.is_some_and(|day| day != utc / DAY_SECS)) {
             books.entries.clear();

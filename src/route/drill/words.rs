@@ -7,8 +7,7 @@ use crate::cause::Cause;
 
 impl Report {
     /// What clients saw, in a few sentences.
-    #[must_use]
-    pub fn in_words(&self) -> String {
+    pub(super) fn words(&self) -> String {
         let mut text = String::new();
         if self.drilled == 0 {
             text.push_str(match self.stage {
@@ -56,12 +55,6 @@ impl Report {
             text.push_str("Clients noticed nothing.");
         }
         text.trim_end().to_owned()
-    }
-
-    /// Whether a client saw an error, or an answer that broke off.
-    #[must_use]
-    pub fn was_noticed(&self) -> bool {
-        !(self.failed.is_empty() && self.broken.is_empty())
     }
 
     fn sentence(&self, text: &mut String, count: u32, what: &str) {

@@ -1,4 +1,4 @@
-//! A connection's bytes, whatever carries them, and a meter that tells whether an answer had begun.
+//! A connection's bytes, and a meter that tells whether an answer had begun.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -7,15 +7,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::client::TlsStream;
 
-/// What carries the bytes.
-pub(super) enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
+use crate::proxy::socket::Socket;
 
 /// What was seen on a connection; shared with whoever speaks on it.
 #[derive(Default)]
@@ -89,11 +82,7 @@ impl AsyncRead for Metered {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let outcome = self.with(cx, |socket, cx| match socket {
-            Socket::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
-            Socket::Unix(unix) => Pin::new(unix).poll_read(cx, buf),
-            Socket::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
-        });
+        let outcome = self.with(cx, |socket, cx| Pin::new(socket).poll_read(cx, buf));
         let got = buf.filled().len() - before;
         self.meter.read.set(self.meter.read.get() + got as u64);
         outcome
@@ -105,11 +94,7 @@ impl AsyncWrite for Metered {
         if self.meter.is_deaf() {
             return Poll::Ready(Ok(buf.len()));
         }
-        let written = ready!(self.with(cx, |socket, cx| match socket {
-            Socket::Tcp(tcp) => Pin::new(tcp).poll_write(cx, buf),
-            Socket::Unix(unix) => Pin::new(unix).poll_write(cx, buf),
-            Socket::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
-        }));
+        let written = ready!(self.with(cx, |socket, cx| Pin::new(socket).poll_write(cx, buf)));
         Poll::Ready(self.heard(written, buf.len()))
     }
 
@@ -122,39 +107,23 @@ impl AsyncWrite for Metered {
         if self.meter.is_deaf() {
             return Poll::Ready(Ok(len));
         }
-        let written = ready!(self.with(cx, |socket, cx| match socket {
-            Socket::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
-            Socket::Unix(unix) => Pin::new(unix).poll_write_vectored(cx, bufs),
-            Socket::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
-        }));
+        let written = ready!(self.with(cx, |socket, cx| Pin::new(socket).poll_write_vectored(cx, bufs)));
         Poll::Ready(self.heard(written, len))
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.socket {
-            Socket::Tcp(tcp) => tcp.is_write_vectored(),
-            Socket::Unix(unix) => unix.is_write_vectored(),
-            Socket::Tls(tls) => tls.is_write_vectored(),
-        }
+        self.socket.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.meter.is_deaf() {
             return Poll::Ready(Ok(()));
         }
-        let flushed = ready!(self.with(cx, |socket, cx| match socket {
-            Socket::Tcp(tcp) => Pin::new(tcp).poll_flush(cx),
-            Socket::Unix(unix) => Pin::new(unix).poll_flush(cx),
-            Socket::Tls(tls) => Pin::new(tls).poll_flush(cx),
-        }));
+        let flushed = ready!(self.with(cx, |socket, cx| Pin::new(socket).poll_flush(cx)));
         Poll::Ready(self.heard(flushed.map(|()| 0), 0).map(drop))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.with(cx, |socket, cx| match socket {
-            Socket::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
-            Socket::Unix(unix) => Pin::new(unix).poll_shutdown(cx),
-            Socket::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
-        })
+        self.with(cx, |socket, cx| Pin::new(socket).poll_shutdown(cx))
     }
 }
