@@ -59,11 +59,11 @@ pub enum Why {
 }
 
 impl Why {
-    /// Whether such a target is asked rather than nobody, one request at a time: it failed a moment ago, and a client
-    /// that would get an error anyhow loses nothing by it.
+    /// Whether such a target is asked rather than nobody, one request at a time: it failed a moment ago, or shows with a
+    /// stream that may be a long one that it has recovered; a client that would get an error anyhow loses nothing by it.
     #[must_use]
     pub const fn is_rest(self) -> bool {
-        matches!(self, Why::Open(..))
+        matches!(self, Why::Open(..) | Why::HalfOpen)
     }
 
     /// Whether such a target is asked rather than nobody: it answers, only badly.
