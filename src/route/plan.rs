@@ -277,12 +277,16 @@ impl Terms<'_> {
         for seat in seats.into_iter().take(CANDIDATES_MAX) {
             let Some(target) = self.config.targets.get(seat.target()) else { continue };
             let fit = seat.rank == Rank::Fit;
-            let resort = seat.rank == Rank::Resort;
             if let Some(before) = candidates.last_mut() {
                 // Who answers badly would be no help in time.
                 before.hedge = hedge && fit;
             }
-            candidates.push(Candidate { last_resort: resort, ..self.candidate(target, seat.target(), fit) });
+            let mut candidate = self.candidate(target, seat.target(), fit);
+            if seat.rank == Rank::Resort {
+                // It is asked once a second at most: not again after a back-off.
+                (candidate.last_resort, candidate.max_retries) = (true, 0);
+            }
+            candidates.push(candidate);
         }
         candidates
     }

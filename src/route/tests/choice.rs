@@ -107,6 +107,18 @@ fn another_region_is_asked_first_only_when_the_own_has_nobody() {
 }
 
 #[test]
+fn who_rests_is_asked_last_and_once() {
+    let mut table = Table::new(&weighted(&[("a", 1, "max_retries = 2"), ("b", 1, "max_retries = 2")]));
+    for _ in 0..3 {
+        table.fails(0, Cause::Http5xx, None);
+    }
+    let plan = table.plan(&Ask::bare(&chat("m")));
+    let terms: Vec<_> =
+        plan.candidates.iter().map(|one| (one.target, one.last_resort, one.max_retries)).collect();
+    assert_eq!(terms, [(1, false, 2), (0, true, 0)]);
+}
+
+#[test]
 fn a_reload_keeps_the_turns_of_those_who_stay() {
     let mut table = Table::new(&weighted(&[("a", 2, ""), ("b", 3, "")]));
     let mut same = Table::new(&weighted(&[("a", 2, ""), ("b", 3, "")]));
