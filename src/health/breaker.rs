@@ -249,6 +249,15 @@ impl Breaker {
         }
     }
 
+    /// While its share returns: since when.
+    #[must_use]
+    pub fn back_since(&self, policy: &Policy, now: Instant) -> Option<Instant> {
+        match self.phase {
+            Phase::Closed { since, .. } if self.share(policy, now) < limits::FAILURE_WEIGHT => since,
+            Phase::Closed { .. } | Phase::Open { .. } | Phase::HalfOpen { .. } => None,
+        }
+    }
+
     /// What it counted over its window.
     #[must_use]
     pub fn counts(&self, now: Instant) -> Counts {

@@ -254,7 +254,7 @@ fn probes_mark_down_fast_help_up_and_close_no_breaker() {
     assert_eq!(changes(&store.end(trial, Ended::Well, now)), [Change::Closed]);
     assert_eq!(
         store.summary(0, "m", 10, now),
-        Summary { standing: Standing::Fit, share: 100, first_token: None }
+        Summary { standing: Standing::Fit, share: 100, first_token: None, back_since: Some(now) }
     );
 }
 

@@ -164,8 +164,9 @@ impl State {
         Some(hash.finish())
     }
 
-    fn sticky(&self, conversation: u64, now: Instant) -> Option<usize> {
-        self.conversations.target(conversation, &self.policy, now)
+    /// Where it stays, and when it was last served there.
+    fn sticky(&self, conversation: u64, now: Instant) -> Option<(usize, Instant)> {
+        self.conversations.seat(conversation, &self.policy, now)
     }
 
     /// Which of a plan's tiers (group, elsewhere, share in thousandths) comes first: the first that is owed a request.

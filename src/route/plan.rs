@@ -98,6 +98,7 @@ struct Seat {
     /// Of it, in thousandths.
     share: u16,
     first_token: Option<Duration>,
+    back_since: Option<Instant>,
     trial: bool,
 }
 
@@ -183,6 +184,7 @@ impl Judge<'_> {
             weight: target.weight,
             share: summary.share,
             first_token: summary.first_token,
+            back_since: summary.back_since,
             trial: matches!(summary.standing, Standing::Trial(_)),
         })
     }
@@ -212,12 +214,21 @@ fn keep_one_embedding_family(
     });
 }
 
-/// The order in which they are asked. `stays`: where the conversation is, which comes first if it is fit.
-fn order(mut seats: Vec<Seat>, state: &mut State, groups: &[String], stays: Option<usize>) -> Vec<Seat> {
+/// The order in which they are asked. `stays`: where the conversation is, and since when it was silent: that one comes
+/// first if it is fit, unless it was away meanwhile and is on its way back: those from before would flood it.
+fn order(
+    mut seats: Vec<Seat>,
+    state: &mut State,
+    groups: &[String],
+    stays: Option<(usize, Instant)>,
+) -> Vec<Seat> {
     seats.sort_unstable_by_key(|seat| (seat.rank, seat.place));
     let fit = seats.partition_point(|seat| seat.rank == Rank::Fit);
     let others = seats.split_off(fit);
-    let stays = stays.and_then(|target| seats.iter().position(|seat| seat.target() == target));
+    let stays = stays.and_then(|(target, last)| {
+        let keeps = |seat: &Seat| seat.back_since.is_none_or(|since| last >= since);
+        seats.iter().position(|seat| seat.target() == target && keeps(seat))
+    });
     let mut tiers: Vec<Vec<Seat>> = seats
         .chunk_by(|a, b| a.tier() == b.tier())
         .map(|tier| by_weight(tier, state, stays.is_none()))

@@ -357,6 +357,24 @@ fn a_conversation_stays_with_who_answered_its_first_turn() {
 }
 
 #[test]
+fn conversations_from_before_an_outage_do_not_flood_who_comes_back() {
+    let two = [target("home", "group = \"primary\""), target("away", "group = \"fallback\"")].concat();
+    let mut table = Table::new(&two);
+    (0..40).for_each(|key| assert_eq!(table.served(&turn(key, false)), "home"));
+    for _ in 0..3 {
+        table.fails(0, Cause::Http5xx, None);
+    }
+    table.now += secs(11);
+    let trial = table.store.begin(0, "m", false, table.now).expect("its rest is over");
+    table.store.end(trial, Ended::Well, table.now);
+    let at: Vec<_> = (0..40).map(|key| table.served(&turn(key, true))).collect();
+    assert_eq!(at.iter().filter(|at| *at == "home").count(), 4, "a tenth, as of others");
+    table.now += secs(1);
+    let next: Vec<_> = (0..40).map(|key| table.served(&turn(key, true))).collect();
+    assert_eq!(next, at, "and from there on each stays where it is");
+}
+
+#[test]
 fn a_session_is_its_clients_own_and_its_models() {
     let mut table = Table::new(&weighted(&[("a", 1, ""), ("b", 1, "")]));
     let session = HeaderMap::from_iter([(SESSION, HeaderValue::from_static("s1"))]);
