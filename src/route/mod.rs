@@ -69,6 +69,8 @@ pub struct Ask<'a> {
     pub minute: u16,
     /// Why a target, by its position, is not asked although it could serve the request: a budget, a drill.
     pub barred: &'a dyn Fn(usize) -> Option<Passed>,
+    /// Whether a target, by its position, has no room now: it can be waited for.
+    pub full: &'a dyn Fn(usize) -> bool,
 }
 
 impl<'a> Ask<'a> {
@@ -77,7 +79,7 @@ impl<'a> Ask<'a> {
     pub fn bare(call: &'a Call) -> Self {
         static NONE: std::sync::LazyLock<HeaderMap> = std::sync::LazyLock::new(HeaderMap::new);
         let (client, egress) = (None, Egress::Anywhere);
-        Ask { call, client, headers: &NONE, egress, minute: 0, barred: &|_| None }
+        Ask { call, client, headers: &NONE, egress, minute: 0, barred: &|_| None, full: &|_| false }
     }
 
     /// Whether it is a turn after a conversation's first.
@@ -235,15 +237,6 @@ impl Plan {
     #[must_use]
     pub fn is_away(&self, target: usize) -> bool {
         !self.home.contains(&target)
-    }
-
-    /// Takes those out who have no room by now: they can be waited for.
-    pub fn without_room(&mut self, free: impl Fn(usize) -> bool) {
-        let (free, full): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.candidates).into_iter().partition(|candidate| free(candidate.target));
-        self.candidates = free;
-        self.passed.extend(full.iter().map(|candidate| (candidate.target, Passed::Full)));
-        self.full.splice(..0, full);
     }
 
     /// For whose room this request waits: nobody who is fit has any.

@@ -52,7 +52,7 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
             }
         }
         match judge.seat(target, place) {
-            Ok(seat) if judge.is_full(index, target) => full.push(seat),
+            Ok(seat) if (ask.full)(index) => full.push(seat),
             Ok(seat) => seats.push(seat),
             Err(why) => plan.passed.push((index, why)),
         }
@@ -187,11 +187,6 @@ impl Judge<'_> {
             back_since: summary.back_since,
             trial: matches!(summary.standing, Standing::Trial(_)),
         })
-    }
-
-    fn is_full(&self, index: usize, target: &Target) -> bool {
-        let in_flight = self.store.get(index).map_or(0, |health| health.in_flight);
-        target.max_concurrent.is_some_and(|most| in_flight >= usize::try_from(most).unwrap_or(usize::MAX))
     }
 }
 

@@ -27,7 +27,12 @@ impl Table {
     }
 
     fn plan(&mut self, ask: &Ask<'_>) -> Plan {
-        plan(&self.config, &self.store, &mut self.state, ask, self.now)
+        let (config, store) = (&self.config, &self.store);
+        let full = |target: usize| {
+            let most = config.targets[target].max_concurrent;
+            most.is_some_and(|most| store.get(target).unwrap().in_flight >= most as usize)
+        };
+        plan(config, store, &mut self.state, &Ask { full: &full, ..*ask }, self.now)
     }
 
     fn names(&mut self, call: &Call) -> Vec<String> {
