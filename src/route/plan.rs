@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::passed::{Capability, Passed};
 use super::rules::{self, may_go};
-use super::{Ask, Candidate, Plan, State, speaks, weights};
+use super::weights::{self, Turns};
+use super::{Ask, Candidate, Plan, State, speaks};
 use crate::config::{Config, Egress, Kind, Route, Target};
 use crate::dialect::Dialect;
 use crate::health::store::Store;
@@ -73,7 +74,11 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
     let stays = named.and_then(|key| state.sticky(key, now));
     let hedge = route.and_then(|route| route.hedge).unwrap_or(config.hedge.enabled);
     let terms = Terms { config, route, ask };
-    plan.candidates = terms.candidates(order(seats, state, groups, stays), hedge);
+    let seats = match state.turns(&ask.call.model) {
+        Some(turns) => order(seats, turns, groups, stays),
+        None => seats,
+    };
+    plan.candidates = terms.candidates(seats, hedge);
     full.sort_unstable_by_key(|seat| (seat.rank, seat.place));
     plan.full = terms.candidates(full, false);
     plan
@@ -213,7 +218,7 @@ fn keep_one_embedding_family(
 /// first if it is fit, unless it was away meanwhile and is on its way back: those from before would flood it.
 fn order(
     mut seats: Vec<Seat>,
-    state: &mut State,
+    turns: &mut Turns,
     groups: &[String],
     stays: Option<(usize, Instant)>,
 ) -> Vec<Seat> {
@@ -226,7 +231,7 @@ fn order(
     });
     let mut tiers: Vec<Vec<Seat>> = seats
         .chunk_by(|a, b| a.tier() == b.tier())
-        .map(|tier| by_weight(tier, state, stays.is_none()))
+        .map(|tier| by_weight(tier, turns, stays.is_none()))
         .collect();
     match stays.and_then(|at| seats.get(at)).copied() {
         Some(stays) => {
@@ -239,7 +244,7 @@ fn order(
                 let (group, elsewhere) = first.tier();
                 Some((groups.get(group)?.as_str(), elsewhere, share(tier)))
             });
-            let first = state.takes_turn(shares);
+            let first = turns.takes(shares);
             if first < tiers.len() {
                 tiers[..=first].rotate_right(1);
             }
@@ -255,15 +260,16 @@ fn share(tier: &[Seat]) -> u32 {
 }
 
 /// One group's targets in one region: whose turn it is, then the others by what is left of their weights.
-fn by_weight(tier: &[Seat], state: &mut State, advance: bool) -> Vec<Seat> {
+fn by_weight(tier: &[Seat], turns: &mut Turns, advance: bool) -> Vec<Seat> {
     let best = tier.iter().filter_map(|seat| seat.first_token).min();
     let mut weighed: Vec<(Seat, u64)> = tier
         .iter()
         .map(|seat| (*seat, weights::effective(seat.weight, seat.share, seat.first_token, best)))
         .collect();
     let each = weighed.iter().map(|(seat, weight)| (seat.target(), *weight));
-    let first = if advance { state.wheel.pick(each) } else { state.wheel.next(each) };
-    let turn = |target: usize| state.wheel.turn(target);
+    let wheel = &mut turns.wheel;
+    let first = if advance { wheel.pick(each) } else { wheel.next(each) };
+    let turn = |target: usize| wheel.turn(target);
     weighed.sort_by_key(|(seat, weight)| {
         (first != Some(seat.target()), std::cmp::Reverse((*weight, turn(seat.target()))))
     });
