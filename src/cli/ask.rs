@@ -87,6 +87,7 @@ pub(super) fn get(config: &Config, path: &str) -> Result<Vec<u8>, String> {
     let Said { status, body } = ask(config, "GET", path, "")?;
     match status {
         200 => Ok(body),
+        401 => Err("it answers 401: its listener asks for a client's key; set `admin_listen`".to_owned()),
         403 => Err("it answers 403: ask from the box itself, or set `admin_listen`".to_owned()),
         status => Err(format!("it answers {status}: is it of this version?")),
     }
