@@ -126,6 +126,8 @@ pub const MODEL_NAME_BYTES: usize = 256;
 pub const CONVERSATION_BYTES: usize = 64 * KIB;
 /// Conversations whose targets are remembered; the one that was silent for longest makes room.
 pub const CONVERSATIONS_MAX: usize = 4096;
+/// Rows of turns: models whose names fall on one row share it.
+pub const TURNS_ROWS: usize = 16;
 /// Of its configured weight, a slow target keeps at least this much, in thousandths.
 pub const WEIGHT_LATENCY_LEAST: u64 = 250;
 /// Times to first token are compared with this added to each: a few milliseconds more or less are no reason to

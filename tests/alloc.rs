@@ -1,4 +1,4 @@
-//! No allocation while frames are split and inspected, and none in the gate once it was made.
+//! No allocation while frames are split and inspected, none in the gate once it was made, none for what a token tells.
 #![expect(unsafe_code, reason = "a counting allocator is an unsafe trait's implementation")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -10,6 +10,7 @@ use edgeward::dialect::{Dialect, inspect_answer, inspect_cut, inspect_event};
 use edgeward::gate::pool::Pool;
 use edgeward::gate::{Gate, Rules, Verdict};
 use edgeward::observe::{self, Limit, events};
+use edgeward::proxy::gaps::Gaps;
 use edgeward::wire::json::profile;
 use edgeward::wire::{Splitter, sse};
 
@@ -221,6 +222,18 @@ fn nor_do_a_full_buffer_an_empty_end_and_the_way_home() {
         assert_eq!(pool.in_use(), 0);
     });
     assert_eq!(count, 0);
+}
+
+#[test]
+fn what_is_learned_of_each_token_costs_none() {
+    let (mut gaps, start) = (Gaps::default(), edgeward::time::now());
+    let count = allocations(|| {
+        for token in 0..5000_u32 {
+            gaps.token(token % 100 == 0, start + std::time::Duration::from_millis(20) * token);
+        }
+    });
+    assert_eq!(count, 0);
+    assert_eq!(gaps.seen().map(edgeward::health::Sketch::len), Some(4950));
 }
 
 #[test]

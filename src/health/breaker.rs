@@ -23,7 +23,8 @@ pub struct Breaker {
     rest: Option<Duration>,
     /// Counts up with each opening and closing: who began before says nothing about what came after.
     generation: u32,
-    /// When a request was last let through in its rest, since nobody else was left to ask, and whether it is under way.
+    /// When a request was last let through in its rest, since nobody else was left to ask, and whether its first token is
+    /// waited for.
     last_resort: Option<(Instant, bool)>,
     /// What it last opened for.
     cause: Cause,
@@ -57,7 +58,7 @@ pub struct Pass {
     generation: u32,
     /// It is a half-open breaker's trial.
     pub trial: bool,
-    /// It is let through in the target's rest, since nobody else was left to ask.
+    /// It is let through in the target's rest, or beside its trials, since nobody else was left to ask.
     pub last_resort: bool,
     /// Its first token came.
     pub spoke: bool,
@@ -106,7 +107,7 @@ impl Breaker {
         if !renewed.window.spans(policy.window) {
             renewed.window = Window::new(policy.window);
         }
-        renewed.last_resort = renewed.last_resort.map(|(at, _)| (at, false));
+        renewed.end_last_resort();
         if let Phase::HalfOpen { trials } = &mut renewed.phase {
             *trials = 0;
         }
@@ -148,19 +149,23 @@ impl Breaker {
         Ok(Pass { generation: self.generation, trial, last_resort: false, spoke: false })
     }
 
-    /// An attempt begins although the target rests: nobody else is left to ask, and one request that fails costs its
-    /// client nothing more. One at a time, and one in [`limits::LAST_RESORT_PAUSE`]; it is a trial if it succeeds, and
-    /// changes nothing if it does not.
+    /// An attempt begins although the target rests or its trials are under way, which may be long streams: nobody else
+    /// is left to ask, and one request that fails costs its client nothing more. One at a time until its first token,
+    /// and one in [`limits::LAST_RESORT_PAUSE`]; it is a trial if it succeeds, and changes nothing if it does not.
     ///
     /// # Errors
-    /// Another one is under way or was a moment ago, or a trial is.
+    /// Another one is under way or was a moment ago.
     pub fn begin_last_resort(&mut self, policy: &Policy, now: Instant) -> Result<Pass, Why> {
         match self.begin(policy, now) {
-            Err(Why::Open(..)) if self.may_last_resort(now) => {}
+            Err(Why::Open(..) | Why::HalfOpen) if self.may_last_resort(now) => {}
             decided => return decided,
         }
         self.last_resort = Some((now, true));
         Ok(Pass { generation: self.generation, trial: false, last_resort: true, spoke: false })
+    }
+
+    fn end_last_resort(&mut self) {
+        self.last_resort = self.last_resort.map(|(at, _)| (at, false));
     }
 
     /// A `now` before the last one is as good as none.
@@ -174,6 +179,9 @@ impl Breaker {
     pub fn spoke(&mut self, pass: Pass) {
         if pass.generation == self.generation {
             self.run = 0;
+            if pass.last_resort {
+                self.end_last_resort();
+            }
         }
     }
 
@@ -182,8 +190,9 @@ impl Breaker {
         if pass.generation != self.generation {
             return None;
         }
-        if pass.last_resort {
-            self.last_resort = self.last_resort.map(|(at, _)| (at, false));
+        // One that spoke was told of, and the next one may be under way by now.
+        if pass.last_resort && !pass.spoke {
+            self.end_last_resort();
         }
         match (self.phase, verdict) {
             (Phase::HalfOpen { trials }, Verdict::Neutral) if pass.trial => {
@@ -237,6 +246,15 @@ impl Breaker {
                 limits::RECOVERY_STEPS.get(passed).copied().unwrap_or(whole)
             }
             Phase::Closed { .. } | Phase::Open { .. } | Phase::HalfOpen { .. } => whole,
+        }
+    }
+
+    /// While its share returns: since when.
+    #[must_use]
+    pub fn back_since(&self, policy: &Policy, now: Instant) -> Option<Instant> {
+        match self.phase {
+            Phase::Closed { since, .. } if self.share(policy, now) < limits::FAILURE_WEIGHT => since,
+            Phase::Closed { .. } | Phase::Open { .. } | Phase::HalfOpen { .. } => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What routing reads of the store, and what the store has to tell: in types, and in words.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cause::Cause;
 
@@ -13,6 +13,8 @@ pub struct Summary {
     pub share: u16,
     /// Its usual time to first token for a prompt of this length, once it is known; weights go by it.
     pub first_token: Option<Duration>,
+    /// While its share returns after an outage, since when: what it had in memory before is most likely gone.
+    pub back_since: Option<Instant>,
 }
 
 /// Whether a target is asked at present.
@@ -59,11 +61,11 @@ pub enum Why {
 }
 
 impl Why {
-    /// Whether such a target is asked rather than nobody, one request at a time: it failed a moment ago, and a client
-    /// that would get an error anyhow loses nothing by it.
+    /// Whether such a target is asked rather than nobody, one request at a time: it failed a moment ago, or shows with a
+    /// stream that may be a long one that it has recovered; a client that would get an error anyhow loses nothing by it.
     #[must_use]
     pub const fn is_rest(self) -> bool {
-        matches!(self, Why::Open(..))
+        matches!(self, Why::Open(..) | Why::HalfOpen)
     }
 
     /// Whether such a target is asked rather than nobody: it answers, only badly.

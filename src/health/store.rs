@@ -156,13 +156,14 @@ impl Store {
     #[must_use]
     pub fn summary(&self, target: usize, model: &str, prompt_tokens: u64, now: Instant) -> Summary {
         let Some(entry) = self.targets.get(target) else {
-            return Summary { standing: Standing::Fit, share: 1000, first_token: None };
+            return Summary { standing: Standing::Fit, share: 1000, first_token: None, back_since: None };
         };
         let known = entry.models.get(model);
         Summary {
             standing: entry.standing(&self.health, model, now),
             share: known.map_or(1000, |model| model.weight(&self.health, now)),
             first_token: known.and_then(|model| model.latency.usual(prompt_tokens)),
+            back_since: known.and_then(|model| model.breaker.back_since(&self.health.breaker, now)),
         }
     }
 

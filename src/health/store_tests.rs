@@ -42,6 +42,19 @@ fn a_429_cools_down_as_told_within_bounds() {
 }
 
 #[test]
+fn who_began_before_a_429_does_not_end_its_cool_down() {
+    let now = crate::time::now();
+    let mut store = store([false]);
+    let before = store.begin(0, "m", false, now).expect("it is asked");
+    failed(&mut store, 0, "m", Cause::RateLimited, Some(Duration::from_secs(7)), now);
+    store.answered(&before, 10, None, now);
+    assert!(matches!(standing(&store, 0, "m", now), Standing::Out(Why::CoolingDown(_))));
+    store.end(before, Ended::Well, now);
+    assert!(store.begin(0, "m", false, now + Duration::from_secs(6)).is_err());
+    assert!(store.begin(0, "m", false, now + Duration::from_secs(7)).is_ok());
+}
+
+#[test]
 fn misconfigured_is_news_once_and_ends_with_a_commit() {
     let now = crate::time::now();
     let mut store = store([false]);
@@ -241,7 +254,7 @@ fn probes_mark_down_fast_help_up_and_close_no_breaker() {
     assert_eq!(changes(&store.end(trial, Ended::Well, now)), [Change::Closed]);
     assert_eq!(
         store.summary(0, "m", 10, now),
-        Summary { standing: Standing::Fit, share: 100, first_token: None }
+        Summary { standing: Standing::Fit, share: 100, first_token: None, back_since: Some(now) }
     );
 }
 

@@ -65,7 +65,7 @@ impl TargetHealth {
         self.last_commit = Some(now);
         self.refused_key = None;
         self.missing.retain(|(name, _)| name != model);
-        self.cooldown_until = None;
+        // Not the cool-down: nobody is asked in it, so this attempt began before the 429.
         self.waiting_for_time = None;
     }
 

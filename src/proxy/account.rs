@@ -173,15 +173,15 @@ impl Account {
     }
 
     /// The attempt at `target` owns the stream from here on. `away`: it is not who would if all were well: its health,
-    /// or another's budget, has sent the request there.
-    pub fn committed(&mut self, target: usize, away: bool, at: Instant) {
+    /// or another's budget, has sent the request there. `streams`: it is a stream, so that this is its first token.
+    pub fn committed(&mut self, target: usize, away: bool, streams: bool, at: Instant) {
         self.away = away;
         let ttft = at - self.began;
         self.committed = Some((target, ttft));
         if let Some(open) = &mut self.open {
             let after = at - open.began();
             self.gateway.metrics.ttft(target, after);
-            open.answered(Some(after), at);
+            open.answered(streams.then_some(after), at);
             open.answer = Some(Some(Usage::default()));
         }
     }

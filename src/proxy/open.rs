@@ -70,7 +70,7 @@ impl Terms {
     /// An attempt at `target` begins, with the place that it waited for or with one that is free.
     ///
     /// # Errors
-    /// It does not: the target must be left alone at present.
+    /// It does not: the target must be left alone at present, or what was left of a budget is taken by now.
     pub fn begin(
         &self,
         target: usize,
@@ -78,6 +78,12 @@ impl Terms {
         last_resort: bool,
     ) -> Result<Open, Failure> {
         let (gateway, at) = (&self.gateway, now());
+        let (spending, when) = (&gateway.process.spending, gateway.when(at));
+        let config = gateway.config.targets.get(target);
+        let bars = |config| spending.bars_attempt(&gateway.accounts, target, config, self.key, when);
+        if let Some(barred) = config.and_then(bars) {
+            return Err(Failure::with(Cause::Suspended, &barred.in_words()));
+        }
         let free = || gateway.process.places.take(*gateway.lanes.get(target)?, at);
         let place = if self.placeless { None } else { waited_for.or_else(free) };
         if place.is_none() && !self.placeless {
@@ -85,8 +91,7 @@ impl Terms {
         }
         let begun = gateway.store.borrow_mut().begin(target, &self.model, last_resort, at);
         let ticket = begun.map_err(|why| Failure::with(Cause::Suspended, &why.in_words()))?;
-        let price = gateway.config.targets.get(target).and_then(|target| target.price);
-        let (spending, when) = (&gateway.process.spending, gateway.when(at));
+        let price = config.and_then(|target| target.price);
         Ok(Open {
             hold: spending.begin(&gateway.accounts, target, price, self.key, self.estimate, when),
             gateway: Rc::clone(gateway),

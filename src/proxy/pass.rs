@@ -59,19 +59,20 @@ async fn answer(job: &Job, plan: &Plan, account: &mut Account) {
             Ok(()) => attempt(job, candidate).await,
             Err(failure) => Err(failure),
         };
-        let failure = match tried {
+        let (failure, wait) = match tried {
             Ok(reply) => match cause_of(reply.status) {
                 None => return relay(job, candidate.target, reply, account).await,
                 Some(cause) => {
+                    let wait = head::retry_after(&reply.headers);
                     if cause == Cause::ModelMissing {
                         missing = Some((candidate.target, reply));
                     }
-                    Failure::new(cause)
+                    (Failure::new(cause), wait)
                 }
             },
-            Err(failure) => failure,
+            Err(failure) => (failure, None),
         };
-        account.attempt_failed(candidate.target, failure, None);
+        account.attempt_failed(candidate.target, failure, wait);
     }
     if let Some((target, reply)) = missing {
         return relay(job, target, reply, account).await;

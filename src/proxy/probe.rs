@@ -127,7 +127,11 @@ fn judge(config: &Target, status: StatusCode) -> Result<(), Failure> {
     let named = config.probe.path.is_some();
     let cause = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS => return Ok(()),
-        status if status.is_success() || (status.is_client_error() && !named) => return Ok(()),
+        status if status.is_success() => return Ok(()),
+        // Python's http.server says 501 to a method that it lacks.
+        status if !named && (status.is_client_error() || status == StatusCode::NOT_IMPLEMENTED) => {
+            return Ok(());
+        }
         StatusCode::SERVICE_UNAVAILABLE if config.kind == Kind::Llamacpp => Cause::Loading,
         status if status.is_server_error() => Cause::Http5xx,
         _ => Cause::HttpStatus,

@@ -87,13 +87,26 @@ impl Spending {
         let own = accounts.targets.get(target).map_or(Ok(()), |own| books.allows(*own, priced, when));
         let all =
             own.and_then(|()| key.filter(|_| priced).map_or(Ok(()), |key| books.allows(key, true, when)));
-        let Err(exhausted) = all else { return None };
-        let what = match exhausted.what {
-            What::Requests => BudgetWhat::Requests,
-            What::Tokens => BudgetWhat::Tokens,
-            What::Money => BudgetWhat::Money,
-        };
-        Some(Passed::Budget(what, exhausted.again))
+        all.err().map(passed)
+    }
+
+    /// The same for an attempt that begins now: since its plan was made, others may have taken what was left. Of the
+    /// key its money only: the request itself is counted there by now.
+    #[must_use]
+    pub fn bars_attempt(
+        &self,
+        accounts: &Accounts,
+        target: usize,
+        config: &Target,
+        key: Option<Account>,
+        when: When,
+    ) -> Option<Passed> {
+        let priced = config.price.is_some();
+        let mut books = self.books.borrow_mut();
+        let own = accounts.targets.get(target).map_or(Ok(()), |own| books.allows(*own, priced, when));
+        let all =
+            own.and_then(|()| key.filter(|_| priced).map_or(Ok(()), |key| books.allows_money(key, when)));
+        all.err().map(passed)
     }
 
     /// A request of `key` is taken on.
@@ -184,6 +197,15 @@ impl Spending {
 fn budgets(config: &Config) -> impl Iterator<Item = (Subject<'_>, Budget)> {
     let targets = config.targets.iter().map(|target| (Subject::Target(&target.name), target.budget));
     targets.chain(config.keys.iter().map(|key| (Subject::Key(&key.name), key.budget)))
+}
+
+fn passed(exhausted: Exhausted) -> Passed {
+    let what = match exhausted.what {
+        What::Requests => BudgetWhat::Requests,
+        What::Tokens => BudgetWhat::Tokens,
+        What::Money => BudgetWhat::Money,
+    };
+    Passed::Budget(what, exhausted.again)
 }
 
 /// The whole of it, or nothing.

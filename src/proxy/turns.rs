@@ -39,7 +39,7 @@ struct Past {
     retries: u32,
     /// When it may be asked again, where that may help.
     ready: Option<Instant>,
-    /// It named that time itself.
+    /// It named that time itself, or its cool-down is waited for.
     named: bool,
 }
 
@@ -75,7 +75,7 @@ impl Turns {
     /// It failed; `wait` is what it asked for itself.
     pub fn failed(&mut self, n: usize, most: u32, cause: Cause, wait: Option<Duration>, now: Instant) {
         let Some(past) = self.past.get_mut(n) else { return };
-        past.named = wait.is_some();
+        past.named = wait.is_some() || cause == Cause::RateLimited;
         past.ready = None;
         if past.retries < most {
             let seed = self.seed ^ ((n as u64) << 32);

@@ -271,6 +271,15 @@ impl Books {
         worst.map_or(Ok(()), Err)
     }
 
+    /// Whether `account` has money left.
+    ///
+    /// # Errors
+    /// It is used up, or set aside for requests under way.
+    pub fn allows_money(&mut self, account: Account, when: When) -> Result<(), Exhausted> {
+        self.turn_to(when.utc);
+        self.entries.get(account.0).map_or(Ok(()), |entry| entry.money_left(when.utc))
+    }
+
     /// A client's request came, and is not refused: it counts once for its key, whatever attempts it takes.
     pub fn request(&mut self, key: Account, when: When) {
         if let Some(entry) = self.entries.get_mut(key.0) {

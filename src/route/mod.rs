@@ -18,12 +18,15 @@ use crate::config::{
 };
 use crate::dialect::Dialect;
 use crate::dialect::request::Call;
+use crate::limits;
 
 mod passed;
 mod plan;
 mod rules;
 mod sticky;
 mod weights;
+
+use weights::Turns;
 
 pub use passed::{BudgetWhat, Capability, Passed};
 pub use plan::plan;
@@ -69,6 +72,8 @@ pub struct Ask<'a> {
     pub minute: u16,
     /// Why a target, by its position, is not asked although it could serve the request: a budget, a drill.
     pub barred: &'a dyn Fn(usize) -> Option<Passed>,
+    /// Whether a target, by its position, has no room now: it can be waited for.
+    pub full: &'a dyn Fn(usize) -> bool,
 }
 
 impl<'a> Ask<'a> {
@@ -77,7 +82,7 @@ impl<'a> Ask<'a> {
     pub fn bare(call: &'a Call) -> Self {
         static NONE: std::sync::LazyLock<HeaderMap> = std::sync::LazyLock::new(HeaderMap::new);
         let (client, egress) = (None, Egress::Anywhere);
-        Ask { call, client, headers: &NONE, egress, minute: 0, barred: &|_| None }
+        Ask { call, client, headers: &NONE, egress, minute: 0, barred: &|_| None, full: &|_| false }
     }
 
     /// Whether it is a turn after a conversation's first.
@@ -99,18 +104,10 @@ pub struct State {
     policy: Sticky,
     /// Of the targets, by their position.
     names: Vec<String>,
-    wheel: weights::Wheel,
-    shares: Vec<Share>,
+    /// By the model's name, [`limits::TURNS_ROWS`] of them: two models that are asked for in alternation would else
+    /// each have a target of their own.
+    turns: Vec<Turns>,
     conversations: sticky::Table,
-}
-
-/// What one group in one region is owed of its requests while its best target has a part of its weight only.
-#[derive(Clone, Debug)]
-struct Share {
-    group: String,
-    elsewhere: bool,
-    /// In thousandths of a request.
-    owed: u32,
 }
 
 impl State {
@@ -122,8 +119,7 @@ impl State {
             seed,
             policy: config.sticky.clone(),
             names: config.targets.iter().map(|target| target.name.clone()).collect(),
-            wheel: weights::Wheel::new(config.targets.len()),
-            shares: Vec::new(),
+            turns: vec![Turns::new(config.targets.len()); limits::TURNS_ROWS],
             conversations: sticky::Table::default(),
         }
     }
@@ -134,8 +130,8 @@ impl State {
     pub fn renewed(&self, config: &Config) -> Self {
         let mut renewed = State::new(config, self.seed);
         let old = |name: &String| self.names.iter().position(|old| old == name);
-        renewed.wheel = self.wheel.renewed(renewed.names.iter().map(old));
-        renewed.shares.clone_from(&self.shares);
+        let row = |row: &Turns| row.renewed(renewed.names.iter().map(old));
+        renewed.turns = self.turns.iter().map(row).collect();
         let new = |target: usize| renewed.names.iter().position(|name| self.names.get(target) == Some(name));
         renewed.conversations = self.conversations.renewed(new);
         renewed
@@ -147,6 +143,14 @@ impl State {
             let away = failed_over || plan.is_away(target);
             self.conversations.served(key, target, away, &self.policy, now);
         }
+    }
+
+    /// Whose turn it is for this model.
+    fn turns(&mut self, model: &str) -> Option<&mut Turns> {
+        let mut hash = DefaultHasher::new();
+        (self.seed, model).hash(&mut hash);
+        let row = hash.finish() % limits::TURNS_ROWS as u64;
+        self.turns.get_mut(usize::try_from(row).unwrap_or(0))
     }
 
     /// Which conversation this is, for this client and model.
@@ -164,35 +168,9 @@ impl State {
         Some(hash.finish())
     }
 
-    fn sticky(&self, conversation: u64, now: Instant) -> Option<usize> {
-        self.conversations.target(conversation, &self.policy, now)
-    }
-
-    /// Which of a plan's tiers (group, elsewhere, share in thousandths) comes first: the first that is owed a request.
-    /// One with its whole share always is; of one that recovers the rest goes to the next.
-    fn takes_turn<'g>(&mut self, tiers: impl Iterator<Item = (&'g str, bool, u32)>) -> usize {
-        for (at, (group, elsewhere, share)) in tiers.enumerate() {
-            let known =
-                self.shares.iter().position(|tier| tier.group == group && tier.elsewhere == elsewhere);
-            if share >= 1000 {
-                if let Some(known) = known {
-                    self.shares.swap_remove(known);
-                }
-                return at;
-            }
-            let known = known.unwrap_or_else(|| {
-                self.shares.push(Share { group: group.to_owned(), elsewhere, owed: 0 });
-                self.shares.len() - 1
-            });
-            if let Some(tier) = self.shares.get_mut(known) {
-                tier.owed += share;
-                if tier.owed >= 1000 {
-                    tier.owed -= 1000;
-                    return at;
-                }
-            }
-        }
-        0
+    /// Where it stays, and when it was last served there.
+    fn sticky(&self, conversation: u64, now: Instant) -> Option<(usize, Instant)> {
+        self.conversations.seat(conversation, &self.policy, now)
     }
 }
 
@@ -234,15 +212,6 @@ impl Plan {
     #[must_use]
     pub fn is_away(&self, target: usize) -> bool {
         !self.home.contains(&target)
-    }
-
-    /// Takes those out who have no room by now: they can be waited for.
-    pub fn without_room(&mut self, free: impl Fn(usize) -> bool) {
-        let (free, full): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.candidates).into_iter().partition(|candidate| free(candidate.target));
-        self.candidates = free;
-        self.passed.extend(full.iter().map(|candidate| (candidate.target, Passed::Full)));
-        self.full.splice(..0, full);
     }
 
     /// For whose room this request waits: nobody who is fit has any.

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::passed::{Capability, Passed};
 use super::rules::{self, may_go};
-use super::{Ask, Candidate, Plan, State, speaks, weights};
+use super::weights::{self, Turns};
+use super::{Ask, Candidate, Plan, State, speaks};
 use crate::config::{Config, Egress, Kind, Route, Target};
 use crate::dialect::Dialect;
 use crate::health::store::Store;
@@ -52,7 +53,7 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
             }
         }
         match judge.seat(target, place) {
-            Ok(seat) if judge.is_full(index, target) => full.push(seat),
+            Ok(seat) if (ask.full)(index) => full.push(seat),
             Ok(seat) => seats.push(seat),
             Err(why) => plan.passed.push((index, why)),
         }
@@ -73,7 +74,11 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
     let stays = named.and_then(|key| state.sticky(key, now));
     let hedge = route.and_then(|route| route.hedge).unwrap_or(config.hedge.enabled);
     let terms = Terms { config, route, ask };
-    plan.candidates = terms.candidates(order(seats, state, groups, stays), hedge);
+    let seats = match state.turns(&ask.call.model) {
+        Some(turns) => order(seats, turns, groups, stays),
+        None => seats,
+    };
+    plan.candidates = terms.candidates(seats, hedge);
     plan.full = terms.candidates(sorted(full, |seat| (seat.rank, seat.place)), false);
     plan
 }
@@ -97,6 +102,7 @@ struct Seat {
     /// Of it, in thousandths.
     share: u16,
     first_token: Option<Duration>,
+    back_since: Option<Instant>,
     trial: bool,
 }
 
@@ -182,13 +188,9 @@ impl Judge<'_> {
             weight: target.weight,
             share: summary.share,
             first_token: summary.first_token,
+            back_since: summary.back_since,
             trial: matches!(summary.standing, Standing::Trial(_)),
         })
-    }
-
-    fn is_full(&self, index: usize, target: &Target) -> bool {
-        let in_flight = self.store.get(index).map_or(0, |health| health.in_flight);
-        target.max_concurrent.is_some_and(|most| in_flight >= usize::try_from(most).unwrap_or(usize::MAX))
     }
 }
 
@@ -211,15 +213,24 @@ fn keep_one_embedding_family(
     });
 }
 
-/// The order in which they are asked. `stays`: where the conversation is, which comes first if it is fit.
-fn order(seats: Vec<Seat>, state: &mut State, groups: &[String], stays: Option<usize>) -> Vec<Seat> {
+/// The order in which they are asked. `stays`: where the conversation is, and since when it was silent: that one comes
+/// first if it is fit, unless it was away meanwhile and is on its way back: those from before would flood it.
+fn order(
+    seats: Vec<Seat>,
+    turns: &mut Turns,
+    groups: &[String],
+    stays: Option<(usize, Instant)>,
+) -> Vec<Seat> {
     let mut seats = sorted(seats, |seat| (seat.rank, seat.place));
     let fit = seats.partition_point(|seat| seat.rank == Rank::Fit);
     let others = seats.split_off(fit);
-    let stays = stays.and_then(|target| seats.iter().position(|seat| seat.target() == target));
+    let stays = stays.and_then(|(target, last)| {
+        let keeps = |seat: &Seat| seat.back_since.is_none_or(|since| last >= since);
+        seats.iter().position(|seat| seat.target() == target && keeps(seat))
+    });
     let mut tiers: Vec<Vec<Seat>> = seats
         .chunk_by(|a, b| a.tier() == b.tier())
-        .map(|tier| by_weight(tier, state, stays.is_none()))
+        .map(|tier| by_weight(tier, turns, stays.is_none()))
         .collect();
     match stays.and_then(|at| seats.get(at)).copied() {
         Some(stays) => {
@@ -232,7 +243,7 @@ fn order(seats: Vec<Seat>, state: &mut State, groups: &[String], stays: Option<u
                 let (group, elsewhere) = first.tier();
                 Some((groups.get(group)?.as_str(), elsewhere, share(tier)))
             });
-            let first = state.takes_turn(shares);
+            let first = turns.takes(shares);
             if first < tiers.len() {
                 tiers[..=first].rotate_right(1);
             }
@@ -248,15 +259,16 @@ fn share(tier: &[Seat]) -> u32 {
 }
 
 /// One group's targets in one region: whose turn it is, then the others by what is left of their weights.
-fn by_weight(tier: &[Seat], state: &mut State, advance: bool) -> Vec<Seat> {
+fn by_weight(tier: &[Seat], turns: &mut Turns, advance: bool) -> Vec<Seat> {
     let best = tier.iter().filter_map(|seat| seat.first_token).min();
     let weighed: Vec<(Seat, u64)> = tier
         .iter()
         .map(|seat| (*seat, weights::effective(seat.weight, seat.share, seat.first_token, best)))
         .collect();
     let each = weighed.iter().map(|(seat, weight)| (seat.target(), *weight));
-    let first = if advance { state.wheel.pick(each) } else { state.wheel.next(each) };
-    let turn = |target: usize| state.wheel.turn(target);
+    let wheel = &mut turns.wheel;
+    let first = if advance { wheel.pick(each) } else { wheel.next(each) };
+    let turn = |target: usize| wheel.turn(target);
     let weighed = sorted(weighed, |(seat, weight)| {
         (first != Some(seat.target()), std::cmp::Reverse((*weight, turn(seat.target()))))
     });
@@ -286,12 +298,16 @@ impl Terms<'_> {
         for seat in seats.into_iter().take(CANDIDATES_MAX) {
             let Some(target) = self.config.targets.get(seat.target()) else { continue };
             let fit = seat.rank == Rank::Fit;
-            let resort = seat.rank == Rank::Resort;
             if let Some(before) = candidates.last_mut() {
                 // Who answers badly would be no help in time.
                 before.hedge = hedge && fit;
             }
-            candidates.push(Candidate { last_resort: resort, ..self.candidate(target, seat.target(), fit) });
+            let mut candidate = self.candidate(target, seat.target(), fit);
+            if seat.rank == Rank::Resort {
+                // It is asked once a second at most: not again after a back-off.
+                (candidate.last_resort, candidate.max_retries) = (true, 0);
+            }
+            candidates.push(candidate);
         }
         candidates
     }

@@ -64,19 +64,18 @@ pub fn backoff(nth: u32, retry: &Retry, seed: u64) -> Duration {
         .saturating_add(Duration::from_nanos(u64::try_from(added).unwrap_or(u64::MAX)))
 }
 
-/// How long to wait before a retry after `cause`: the back-off, or what the target asked for in `Retry-After` where
-/// that is longer. `None`: no retry: it would not help, or the target wants a longer pause than
+/// How long to wait before a retry after `cause`: the back-off, after what the target asked for in `Retry-After`, so that
+/// those who were told the same time do not come back together. Of a 429 that names none its cool-down is waited for:
+/// nobody is let through before. `None`: no retry: it would not help, or the target wants a longer pause than
 /// [`limits::RETRY_WAIT_MAX`], which its client had better be told.
 #[must_use]
 pub fn wait_for(cause: Cause, retry_after: Option<Duration>, backoff: Duration) -> Option<Duration> {
     if !cause.retryable() {
         return None;
     }
-    match retry_after {
-        Some(asked) if asked > limits::RETRY_WAIT_MAX => None,
-        Some(asked) => Some(asked.max(backoff)),
-        None => Some(backoff),
-    }
+    let unnamed = if matches!(cause, Cause::RateLimited) { limits::COOLDOWN_DEFAULT } else { Duration::ZERO };
+    let asked = retry_after.unwrap_or(unnamed);
+    (asked <= limits::RETRY_WAIT_MAX).then(|| asked.saturating_add(backoff))
 }
 
 /// Spreads any number over all 64 bits: the finalizer of SplitMix64, so that neighbours have nothing in common.
@@ -160,11 +159,11 @@ mod tests {
     fn a_target_that_names_a_pause_gets_it() {
         let secs = Duration::from_secs;
         for (cause, asked, wait) in [
-            (Cause::RateLimited, None, Some(MS(200))),
+            (Cause::RateLimited, None, Some(MS(5200))),
             (Cause::RateLimited, Some(Duration::ZERO), Some(MS(200))),
-            (Cause::RateLimited, Some(secs(2)), Some(secs(2))),
+            (Cause::RateLimited, Some(secs(2)), Some(MS(2200))),
             (Cause::RateLimited, Some(secs(60)), None),
-            (Cause::Overloaded, Some(secs(1)), Some(secs(1))),
+            (Cause::Overloaded, Some(secs(1)), Some(MS(1200))),
             (Cause::Http5xx, None, Some(MS(200))),
             (Cause::Oom, None, None),
             (Cause::ClientFault, Some(secs(1)), None),

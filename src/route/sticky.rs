@@ -39,6 +39,12 @@ impl Table {
         renewed
     }
 
+    /// Where `key` belongs, and when it was last served there.
+    pub(super) fn seat(&self, key: u64, policy: &Sticky, now: Instant) -> Option<(usize, Instant)> {
+        let target = self.target(key, policy, now)?;
+        Some((target, self.entries.get(&key)?.last))
+    }
+
     /// Where `key` belongs.
     pub(super) fn target(&self, key: u64, policy: &Sticky, now: Instant) -> Option<usize> {
         let entry = self.entries.get(&key)?;

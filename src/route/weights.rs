@@ -84,6 +84,61 @@ fn signed(weight: u64) -> i64 {
     i64::try_from(weight).unwrap_or(i64::MAX)
 }
 
+/// What one group in one region is owed of its requests while its best target has a part of its weight only.
+#[derive(Clone, Debug)]
+struct Share {
+    group: String,
+    elsewhere: bool,
+    /// In thousandths of a request.
+    owed: u32,
+}
+
+/// Whose turn it is: among targets, and among groups.
+#[derive(Clone, Debug)]
+pub(super) struct Turns {
+    pub(super) wheel: Wheel,
+    shares: Vec<Share>,
+}
+
+impl Turns {
+    /// Nothing had its turn yet.
+    pub(super) fn new(targets: usize) -> Self {
+        Turns { wheel: Wheel::new(targets), shares: Vec::new() }
+    }
+
+    /// As [`Wheel::renewed`].
+    pub(super) fn renewed(&self, targets: impl IntoIterator<Item = Option<usize>>) -> Self {
+        Turns { wheel: self.wheel.renewed(targets), shares: self.shares.clone() }
+    }
+
+    /// Which of a plan's tiers (group, elsewhere, share in thousandths) comes first: the first that is owed a request.
+    /// One with its whole share always is; of one that recovers the rest goes to the next.
+    pub(super) fn takes<'g>(&mut self, tiers: impl Iterator<Item = (&'g str, bool, u32)>) -> usize {
+        for (at, (group, elsewhere, share)) in tiers.enumerate() {
+            let known =
+                self.shares.iter().position(|tier| tier.group == group && tier.elsewhere == elsewhere);
+            if share >= 1000 {
+                if let Some(known) = known {
+                    self.shares.swap_remove(known);
+                }
+                return at;
+            }
+            let known = known.unwrap_or_else(|| {
+                self.shares.push(Share { group: group.to_owned(), elsewhere, owed: 0 });
+                self.shares.len() - 1
+            });
+            if let Some(tier) = self.shares.get_mut(known) {
+                tier.owed += share;
+                if tier.owed >= 1000 {
+                    tier.owed -= 1000;
+                    return at;
+                }
+            }
+        }
+        0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,10 +1,11 @@
 //! Budgets: of keys, which are refused, and of targets, which are passed over; the day's money outlives the program.
 
 use edgeward::sim::model::healthy;
+use edgeward::sim::script::parse;
 use edgeward::sim::server::SimServer;
 
 use crate::LIMIT;
-use crate::program::{Answer, CHAT, Folder, Program, ask, chat, run, target};
+use crate::program::{Answer, CHAT, Folder, Program, Wire, ask, chat, request, run, target};
 
 const KEY: &str = "\n[[key]]\nname = \"laptop\"\nenv = \"KEY\"\n";
 
@@ -39,6 +40,34 @@ fn a_keys_requests_are_counted_and_refused_in_the_clients_own_words() {
         }
         assert_eq!(server.counts().requests, 2);
         program.logged(&["limit_hit", "limit=key_budget"]).await;
+    });
+}
+
+#[test]
+fn many_that_fail_over_at_once_do_not_spend_the_same_money() {
+    run(LIMIT, async {
+        let slow = "WAIT 500\nREPLY 503 application/json|{}";
+        let (a, b) = (
+            SimServer::start(parse(slow).unwrap()).await.unwrap(),
+            SimServer::start(healthy("b")).await.unwrap(),
+        );
+        // An answer is taken to cost more than that.
+        let dear = "models = { \"*\" = \"m\" }\nprice = { input = 1.0, output = 100.0 }\nbudget = { money_per_day = 0.01 }";
+        let config = target("a", "openai", &a, "") + &target("b", "openai", &b, dear);
+        let program = Program::start(&config).await;
+        let mut wires = Vec::new();
+        for stream in [true, false, true, false, true, false] {
+            let mut wire = Wire::connect(program.addr).await;
+            wire.write(request("POST", CHAT, &[], &chat(stream))).await;
+            wires.push(wire);
+        }
+        let mut served = 0;
+        for mut wire in wires {
+            let answer = wire.answer().await;
+            served += usize::from(answer.status == 200);
+            assert!(answer.status == 200 || answer.text().contains("budget of money"), "{}", answer.text());
+        }
+        assert_eq!((served, a.counts().requests, b.counts().requests), (1, 6, 1));
     });
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use edgeward::sim::model::healthy;
-use edgeward::sim::script::parse;
+use edgeward::sim::script::{Op, Script, parse};
 use edgeward::sim::server::SimServer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
@@ -135,6 +135,22 @@ fn a_pull_whose_client_goes_away_is_given_up() {
         program.terminate();
         assert_eq!(wire.answer().await.status, 503);
         assert_eq!(program.exit_code().await, Some(0));
+    });
+}
+
+#[test]
+fn a_pause_that_a_target_asks_for_is_kept_here_too() {
+    run(LIMIT, async {
+        let Op::Reply(mut head, body) = Script::reply(429, "application/json", "{}").ops.remove(0) else {
+            panic!("a reply")
+        };
+        head.headers.push(("Retry-After".to_owned(), "60".to_owned()));
+        let script: Script = vec![Op::Reply(head, body)].into();
+        let server = SimServer::start(script).await.unwrap();
+        let program = Program::start(&target("a", "ollama", &server, "")).await;
+        let answer = ask(program.addr, "POST", "/api/show", &[], r#"{"model":"m"}"#).await;
+        let pause: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+        assert!(answer.status == 503 && (50..=60).contains(&pause), "{} {pause}", answer.status);
     });
 }
 
@@ -309,6 +325,13 @@ fn status_and_check_say_what_runs_and_by_their_code_whether() {
             assert_eq!(status.status.code(), Some(1));
             assert!(String::from_utf8(status.stderr).unwrap().contains("edgeward run"));
         }
+        // Where clients need a key, the listener that they share is no way in.
+        let key = format!("[[key]]\nname = \"laptop\"\nsha256 = \"{}\"\n", "0".repeat(64));
+        let program = Program::start(&format!("{key}{}", target("a", "openai", &server, ""))).await;
+        let status = command_in(&program, "status").await;
+        assert_eq!(status.status.code(), Some(1));
+        let said = String::from_utf8_lossy(&status.stderr).into_owned();
+        assert!(said.contains("set `admin_listen`"), "{said}");
         for verb in ["run", "check", "status"] {
             let bad = outcome(verb, "lissten = 1\n[[target]]\nname = \"A B\"\n").await;
             assert_eq!(bad.status.code(), Some(78), "{verb}");

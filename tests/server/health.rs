@@ -5,7 +5,7 @@ use edgeward::sim::script::parse;
 use edgeward::sim::server::SimServer;
 
 use crate::LIMIT;
-use crate::program::{CHAT, Program, Wire, ask, chat, request, run, target};
+use crate::program::{CHAT, Program, Wire, ask, chat, request, run, target, token};
 
 const BROKEN: &str = "REPLY 500 application/json|{\"error\":{\"message\":\"it broke\"}}";
 
@@ -34,6 +34,42 @@ fn a_target_that_fails_repeatedly_rests_and_shows_its_recovery_with_one_request(
             assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 200);
         }
         program.logged(&["breaker_closed", "target=a"]).await;
+    });
+}
+
+#[test]
+fn a_trial_that_streams_for_long_keeps_nobody_from_the_only_target() {
+    run(LIMIT, async {
+        let server = SimServer::start(parse(BROKEN).unwrap()).await.unwrap();
+        let config =
+            format!("[breaker]\nconsecutive = 1\ncooldown = \"1s\"\n{}", target("a", "openai", &server, ""));
+        let program = Program::start(&config).await;
+        assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 502);
+        server.set(parse(&format!("SSE\n{}HANG 60000", token("held"))).unwrap());
+        while program.status().await["targets"][0]["models"][0]["breaker"] != "half_open" {
+            tokio::task::yield_now().await;
+        }
+        let mut trial = Wire::connect(program.addr).await;
+        trial.write(request("POST", CHAT, &[], &chat(true))).await;
+        trial.until("held").await;
+        server.set(healthy("a"));
+        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+        assert_eq!((answer.status, answer.clean), (200, true), "{}", answer.text());
+        program.logged(&["breaker_closed", "target=a"]).await;
+    });
+}
+
+#[test]
+fn the_time_of_a_whole_answer_is_not_that_of_a_first_token() {
+    run(LIMIT, async {
+        let server = SimServer::start(healthy("a")).await.unwrap();
+        let program = Program::start(&target("a", "openai", &server, "")).await;
+        for (stream, known) in [(false, false), (true, true)] {
+            assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(stream)).await.status, 200);
+            let status = program.status().await;
+            let model = &status["targets"][0]["models"][0];
+            assert_eq!(model["first_token_p95_ms"].is_u64(), known, "{model}");
+        }
     });
 }
 

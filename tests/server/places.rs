@@ -51,6 +51,25 @@ fn a_busy_target_is_passed_over_while_another_can_serve() {
 }
 
 #[test]
+fn what_needs_no_place_takes_none() {
+    run(LIMIT, async {
+        let good = healthy("a");
+        let a = SimServer::start(Behaviour::by(move |request| match request.path.as_str() {
+            "/api/show" => parse("HANG 60000").unwrap(),
+            _ => good.answer(request),
+        }));
+        let (a, b) = (a.await.unwrap(), SimServer::start(healthy("b")).await.unwrap());
+        let config = target("a", "ollama", &a, "max_concurrent = 1") + &target("b", "openai", &b, "");
+        let program = Program::start(&config).await;
+        let mut wire = Wire::connect(program.addr).await;
+        wire.write(request("POST", "/api/show", &[], r#"{"model":"m"}"#)).await;
+        a.requested(1).await;
+        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+        assert_eq!(answer.header("x-edgeward-attempts"), Some("a:committed"));
+    });
+}
+
+#[test]
 fn a_request_waits_for_its_turn_and_is_served_then() {
     run(LIMIT, async {
         let server = SimServer::start(holds()).await.unwrap();

@@ -71,6 +71,8 @@ fn whoever_answers_is_there_and_who_loads_or_breaks_is_not() {
             ("openai", 403, "ok", ""),
             ("openai", 429, "ok", ""),
             ("openai", 404, "ok", ""),
+            ("openai", 501, "ok", ""),
+            ("openai", 501, "failed", "probe = { path = \"/up\" }"),
             ("openai", 404, "failed", "probe = { path = \"/up\" }"),
             ("llamacpp", 503, "failed", ""),
             ("vllm", 500, "failed", ""),

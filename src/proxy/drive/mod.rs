@@ -85,6 +85,10 @@ impl Job {
             let config = gateway.config.targets.get(target)?;
             gateway.process.spending.bars(&gateway.accounts, target, config, key, when)
         };
+        // Not by what is under way there: some of it needs no place, and a place may be given to one who waits.
+        let full = |target: usize| {
+            gateway.lanes.get(target).is_some_and(|lane| !gateway.process.places.is_free(*lane))
+        };
         let by_the_clock = gateway.config.routes.iter().any(|route| route.hours.is_some());
         let ask = Ask {
             client: self.client.as_deref(),
@@ -92,16 +96,11 @@ impl Job {
             egress: self.egress,
             minute: if by_the_clock { crate::time::local_minute() } else { 0 },
             barred: &barred,
+            full: &full,
             ..Ask::bare(&self.call)
         };
         let store = gateway.store.borrow();
-        let mut plan = route::plan(&gateway.config, &store, &mut gateway.routing.borrow_mut(), &ask, at);
-        // A place that was given to one who waits is taken, though nothing is under way there yet.
-        let free = |target: usize| {
-            gateway.lanes.get(target).is_none_or(|lane| gateway.process.places.is_free(*lane))
-        };
-        plan.without_room(free);
-        plan
+        route::plan(&gateway.config, &store, &mut gateway.routing.borrow_mut(), &ask, at)
     }
 }
 

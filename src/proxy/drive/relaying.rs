@@ -28,7 +28,8 @@ impl Driver {
         // A drill says nothing about routing, and no conversation stays where it was sent by one.
         let drilled = self.account.was_drilled();
         let away = !drilled && self.plan.is_away(self.target());
-        self.account.committed(self.target(), away, at);
+        let streams = matches!(self.attempt.stage, Stage::Committed(..));
+        self.account.committed(self.target(), away, streams, at);
         let failed_over = self
             .account
             .failures()

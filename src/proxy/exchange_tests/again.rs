@@ -92,7 +92,7 @@ fn a_named_pause_is_kept_and_a_long_one_is_left_to_the_client() {
     let limited = |wait| Event::Rejected(Cause::RateLimited, wait);
     let mut kept = table(&[1], RetryFirst::Failover);
     assert_eq!(kept.on(limited(Some(secs(5)))), Action::AskRetry);
-    assert_eq!(granted(&mut kept, secs(5)), connect(0));
+    assert_eq!(granted(&mut kept, millis(5200)), connect(0));
     let mut short = table(&[1], RetryFirst::Failover);
     short.on(limited(Some(Duration::ZERO)));
     assert_eq!(granted(&mut short, millis(200)), connect(0), "never sooner than the back-off");
@@ -101,7 +101,11 @@ fn a_named_pause_is_kept_and_a_long_one_is_left_to_the_client() {
     let mut other = table(&[1, 0], RetryFirst::Retry);
     assert_eq!(other.on(limited(Some(secs(1)))), connect(1), "not waited for while somebody else is there");
     assert_eq!(refused(&mut other), Action::AskRetry);
-    assert_eq!(granted(&mut other, secs(1)), connect(0));
+    assert_eq!(granted(&mut other, millis(1200)), connect(0));
+    let mut unnamed = table(&[1, 0], RetryFirst::Retry);
+    assert_eq!(unnamed.on(limited(None)), connect(1), "nor is a cool-down");
+    assert_eq!(refused(&mut unnamed), Action::AskRetry);
+    assert_eq!(granted(&mut unnamed, millis(5200)), connect(0), "which is waited for");
 }
 
 #[test]
@@ -123,7 +127,7 @@ fn a_pause_beats_and_ends_with_a_stop() {
     };
     let mut beats = pausing();
     assert_eq!((beats.due(), beats.wait()), (Some(secs(3)), Action::Beat));
-    assert_eq!((beats.due(), beats.wait()), (Some(secs(5)), connect(0)));
+    assert_eq!((beats.due(), beats.wait()), (Some(millis(5200)), connect(0)));
     for cause in [Cause::Cancelled, Cause::Draining, Cause::ClientGone] {
         let mut table = pausing();
         let want = if cause == Cause::ClientGone { Action::Abandon } else { Action::Refuse(cause) };

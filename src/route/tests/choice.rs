@@ -27,7 +27,12 @@ impl Table {
     }
 
     fn plan(&mut self, ask: &Ask<'_>) -> Plan {
-        plan(&self.config, &self.store, &mut self.state, ask, self.now)
+        let (config, store) = (&self.config, &self.store);
+        let full = |target: usize| {
+            let most = config.targets[target].max_concurrent;
+            most.is_some_and(|most| store.get(target).unwrap().in_flight >= most as usize)
+        };
+        plan(config, store, &mut self.state, &Ask { full: &full, ..*ask }, self.now)
     }
 
     fn names(&mut self, call: &Call) -> Vec<String> {
@@ -81,6 +86,15 @@ fn inside_a_group_the_first_goes_by_weight_and_the_others_follow_by_theirs() {
 }
 
 #[test]
+fn models_asked_for_in_alternation_are_spread_each() {
+    let mut table = Table::new(&weighted(&[("a", 1, ""), ("b", 1, "")]));
+    let firsts: Vec<_> = (0..4).map(|_| ["m", "n"].map(|model| table.first(&chat(model)))).collect();
+    for model in 0..2 {
+        assert_eq!(firsts.iter().filter(|first| first[model] == "a").count(), 2, "{firsts:?}");
+    }
+}
+
+#[test]
 fn among_equals_a_failures_load_falls_on_all() {
     let mut table = Table::new(&weighted(&[("a", 1, ""), ("b", 1, ""), ("c", 1, "")]));
     let orders: Vec<_> = (0..3).map(|_| table.names(&chat("m")).concat()).collect();
@@ -104,6 +118,18 @@ fn another_region_is_asked_first_only_when_the_own_has_nobody() {
     table.now += secs(9);
     assert_eq!(table.names(&chat("m")).len(), 3);
     assert_ne!(table.first(&chat("m")), "far");
+}
+
+#[test]
+fn who_rests_is_asked_last_and_once() {
+    let mut table = Table::new(&weighted(&[("a", 1, "max_retries = 2"), ("b", 1, "max_retries = 2")]));
+    for _ in 0..3 {
+        table.fails(0, Cause::Http5xx, None);
+    }
+    let plan = table.plan(&Ask::bare(&chat("m")));
+    let terms: Vec<_> =
+        plan.candidates.iter().map(|one| (one.target, one.last_resort, one.max_retries)).collect();
+    assert_eq!(terms, [(1, false, 2), (0, true, 0)]);
 }
 
 #[test]
@@ -345,6 +371,24 @@ fn a_conversation_stays_with_who_answered_its_first_turn() {
 }
 
 #[test]
+fn conversations_from_before_an_outage_do_not_flood_who_comes_back() {
+    let two = [target("home", "group = \"primary\""), target("away", "group = \"fallback\"")].concat();
+    let mut table = Table::new(&two);
+    (0..40).for_each(|key| assert_eq!(table.served(&turn(key, false)), "home"));
+    for _ in 0..3 {
+        table.fails(0, Cause::Http5xx, None);
+    }
+    table.now += secs(11);
+    let trial = table.store.begin(0, "m", false, table.now).expect("its rest is over");
+    table.store.end(trial, Ended::Well, table.now);
+    let at: Vec<_> = (0..40).map(|key| table.served(&turn(key, true))).collect();
+    assert_eq!(at.iter().filter(|at| *at == "home").count(), 4, "a tenth, as of others");
+    table.now += secs(1);
+    let next: Vec<_> = (0..40).map(|key| table.served(&turn(key, true))).collect();
+    assert_eq!(next, at, "and from there on each stays where it is");
+}
+
+#[test]
 fn a_session_is_its_clients_own_and_its_models() {
     let mut table = Table::new(&weighted(&[("a", 1, ""), ("b", 1, "")]));
     let session = HeaderMap::from_iter([(SESSION, HeaderValue::from_static("s1"))]);
@@ -354,10 +398,10 @@ fn a_session_is_its_clients_own_and_its_models() {
         table.state.committed(&plan, plan.candidates[0].target, false, table.now);
         plan.candidates[0].target
     };
-    let asked = [ask(Some("x"), "m"), ask(Some("y"), "m"), ask(Some("x"), "n"), ask(None, "m")];
-    assert_eq!(asked, [0, 1, 0, 1]);
+    let asked = [ask(Some("x"), "m"), ask(Some("y"), "m"), ask(Some("y"), "n"), ask(None, "m")];
+    assert_eq!(asked, [0, 1, 0, 0]);
     for _ in 0..3 {
-        assert_eq!([ask(Some("x"), "m"), ask(Some("y"), "m"), ask(Some("x"), "n"), ask(None, "m")], asked);
+        assert_eq!([ask(Some("x"), "m"), ask(Some("y"), "m"), ask(Some("y"), "n"), ask(None, "m")], asked);
     }
 }
 
