@@ -7,10 +7,11 @@ from pathlib import Path
 
 # The newest glibc that the helper may need: older than JetPack 5's (2.31), and as zig has it.
 HELPER_GLIBC = "2.28"
-# Where Debian's rust-web-src puts the standard library's source.
-DEBIAN_STD = Path("/usr/lib/rustlib/src/rust/library")
-# For `rustup target add`, in seconds; a machine without a way out answers sooner.
-FETCH_TIME = 180
+# Where the standard library's source is in a compiler's folder, rustup's or Debian's.
+STD = "lib/rustlib/src/rust/library"
+# Without `backtrace`, which finds functions by symbols that a stripped program lacks. With `panic-unwind`: a panic costs
+# one request, not the process.
+STD_FEATURES = "panic-unwind,optimize_for_size"
 
 
 class CannotBuild(Exception):
@@ -69,34 +70,54 @@ class Way:
         return folder / target / "release" / package
 
 
-class Rustup(Way):
-    """The standard library as Rust's developers built it; zig links."""
+class Zig(Way):
+    """The standard library compiled along, for size, from its source; zig links and has the C library."""
 
-    name = "rustup"
+    def __init__(self, root, epoch):
+        super().__init__(root, epoch)
+        # -Zbuild-std asks for this on a stable compiler.
+        self.env["RUSTC_BOOTSTRAP"] = "1"
+
+    def std(self):
+        """Where the source of this compiler's standard library is to be."""
+        return Path(text_of(self.rustc, "--print", "sysroot", env=self.env)) / STD
 
     def missing(self, targets):
         if not has("cargo-zigbuild"):
             return "no cargo-zigbuild: pip install cargo-zigbuild ziglang"
-        for target in targets:
-            if not self.has_std(target) and not self.fetch(target):
-                return f"no standard library for {target}, and rustup can't fetch it"
-        return ""
-
-    def has_std(self, target):
-        folder = Path(text_of(self.rustc, "--print", "target-libdir", "--target", target, env=self.env))
-        return any(folder.glob("libstd-*.rlib"))
-
-    def fetch(self, target):
-        if not has("rustup"):
-            return False
-        try:
-            done = subprocess.run(["rustup", "target", "add", target], timeout=FETCH_TIME, capture_output=True)
-        except subprocess.TimeoutExpired:
-            return False
-        return done.returncode == 0 and self.has_std(target)
+        if not has(self.rustc):
+            return f"no {self.rustc}: {self.install}"
+        return "" if self.std().is_dir() else f"no source of the standard library: {self.install}"
 
     def arguments(self, target, glibc):
-        return ["cargo-zigbuild", "zigbuild", "--target", target + glibc]
+        options = ["-Zbuild-std=std,panic_unwind", f"-Zbuild-std-features={STD_FEATURES}"]
+        return ["cargo-zigbuild", "zigbuild", *options, "--target", target + glibc]
+
+    def flags(self, target):
+        # Shorter in each panic's message than where it lies under /rust.
+        flags = [*super().flags(target), f"--remap-path-prefix={self.std()}=/std"]
+        # A standard library built here brings no C library of its own. For glibc none ever does.
+        return flags + (["-Clink-self-contained=no"] if target.endswith("-musl") else [])
+
+
+class Rustup(Zig):
+    """The compiler of Rust's developers."""
+
+    name = "rustup"
+    install = "rustup component add rust-src"
+
+
+class Debian(Zig):
+    """Debian's compiler."""
+
+    name = "debian"
+    rustc = "/usr/bin/rustc"
+    install = "apt-get install rustc-web cargo-web rust-web-src"
+
+    def __init__(self, root, epoch):
+        super().__init__(root, epoch)
+        # By name, not by PATH: in front of it, /usr/bin would hide the Python that has ziglang.
+        self.env.update(CARGO="/usr/bin/cargo", RUSTC=self.rustc)
 
 
 class Cross(Way):
@@ -122,36 +143,7 @@ class Cross(Way):
         return ["--remap-path-prefix=/project=/edgeward", "--remap-path-prefix=/target=/target"]
 
 
-class Debian(Way):
-    """Debian's compiler, and its standard library's source compiled along; zig links."""
-
-    name = "debian"
-    rustc = "/usr/bin/rustc"
-
-    def __init__(self, root, epoch):
-        super().__init__(root, epoch)
-        # By name, not by PATH: in front of it, /usr/bin would hide the Python that has ziglang.
-        self.env.update(CARGO="/usr/bin/cargo", RUSTC=self.rustc)
-        # build-std asks for this on a stable compiler.
-        self.env["RUSTC_BOOTSTRAP"] = "1"
-
-    def missing(self, targets):
-        if not has("cargo-zigbuild"):
-            return "no cargo-zigbuild: pip install cargo-zigbuild ziglang"
-        if not DEBIAN_STD.is_dir() or not Path("/usr/bin/rustc").exists():
-            return "no Rust of Debian's: apt-get install rustc-web cargo-web rust-web-src"
-        return ""
-
-    def arguments(self, target, glibc):
-        # Releases unwind: a panic costs one request, not the process.
-        return ["cargo-zigbuild", "zigbuild", "-Zbuild-std=std,panic_unwind", "--target", target + glibc]
-
-    def flags(self, target):
-        # zig has the C library; a standard library built here brings none of its own. For glibc nothing ever does.
-        return super().flags(target) + (["-Clink-self-contained=no"] if target.endswith("-musl") else [])
-
-
-WAYS = (Rustup, Cross, Debian)
+WAYS = (Rustup, Debian, Cross)
 
 
 def choose(root, epoch, targets, wanted=None):
