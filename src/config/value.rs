@@ -187,7 +187,7 @@ fn no_choice(value: &DeValue<'_>, names: &mut dyn Iterator<Item = &str>) -> Faul
             format!("write one of {list}"),
         );
     };
-    let hint = match nearest(text, names.into_iter()) {
+    let hint = match nearest(text, names) {
         Some(name) => format!("did you mean \"{name}\"? There are {list}"),
         None => format!("write one of {list}"),
     };
