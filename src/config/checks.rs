@@ -23,8 +23,8 @@ fn probe_of(walk: &mut Walk<'_>, placed: &Placed, probe: &Probe) {
         let (every, timeout) = (show_duration(every), show_duration(probe.timeout));
         walk.problem(
             &placed.probe,
-            format!("every ({every}) is below [probe] timeout ({timeout}): probes would pile up"),
-            format!("write every = \"{timeout}\" or more, or a smaller timeout"),
+            format_args!("every ({every}) is below [probe] timeout ({timeout}): probes would pile up"),
+            format_args!("write every = \"{timeout}\" or more, or a smaller timeout"),
         );
     }
 }
@@ -147,7 +147,7 @@ fn somewhere<'t>(
     }
     walk.warn(
         spot,
-        format!("no target is {}: every such request would be refused", far.as_str()),
+        format_args!("no target is {}: every such request would be refused", far.as_str()),
         "add a [[target]] there, or leave it out",
     );
 }

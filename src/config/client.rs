@@ -54,7 +54,7 @@ pub(super) fn door(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Door {
         (None, false, Some(At { value, spot })) => {
             walk.missing(
                 spot,
-                format!("{value} is open to the network, and no key is configured"),
+                format_args!("{value} is open to the network, and no key is configured"),
                 "add [[key]] with name and sha256, or write allow_anonymous = true",
             );
         }
@@ -78,7 +78,7 @@ fn listen(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Vec<At<SocketAddr>> {
     };
     if texts.is_empty() {
         let spot = top.spot(walk, "listen");
-        walk.missing(&spot, "is empty: nobody could connect", format!("write listen = {example}"));
+        walk.missing(&spot, "is empty: nobody could connect", format_args!("write listen = {example}"));
     }
     let mut listen: Vec<At<SocketAddr>> = Vec::new();
     for At { value, spot } in texts {
@@ -269,7 +269,7 @@ pub(super) fn hosts(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Vec<String> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
         if !value.bytes().all(plain) {
             let hint = "write the name alone, without http://, port or *; IP addresses are let in without being named";
-            walk.problem(&spot, format!("{} is not a host name", shown(&value)), hint);
+            walk.problem(&spot, format_args!("{} is not a host name", shown(&value)), hint);
         } else {
             hosts.push(value.to_ascii_lowercase());
         }
@@ -294,7 +294,7 @@ pub(super) fn cors_origins(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Vec<St
         } else {
             let hint =
                 "write scheme://host or scheme://host:port as browsers send it, without a path or a last /";
-            walk.problem(&spot, format!("{} is not an origin", shown(&value)), hint);
+            walk.problem(&spot, format_args!("{} is not an origin", shown(&value)), hint);
         }
     }
     origins

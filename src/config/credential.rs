@@ -154,7 +154,7 @@ pub(super) fn server_tls(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Opti
             walk.missing(
                 &spot,
                 "is missing: TLS needs a certificate and its key",
-                format!("add {key} = \"/path/to.pem\""),
+                format_args!("add {key} = \"/path/to.pem\""),
             );
         }
     }
@@ -168,7 +168,7 @@ pub(super) fn server_tls(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Opti
         if let Err(error) = rustls::sign::CertifiedKey::from_der(chain, private, &provider) {
             walk.problem(
                 &key.spot,
-                format!("the key does not go with the certificate: {error}"),
+                format_args!("the key does not go with the certificate: {error}"),
                 "name the key that the certificate in [tls] cert was made for, leaf certificate first",
             );
         }
@@ -204,7 +204,7 @@ fn report<T>(
     found: Result<T, String>,
     hint: &'static str,
 ) -> Option<T> {
-    found.map_err(|why| walk.problem(&file.spot, format!("the file {:?} {why}", file.value), hint)).ok()
+    found.map_err(|why| walk.problem(&file.spot, format_args!("the file {:?} {why}", file.value), hint)).ok()
 }
 
 /// `ca_file` and `roots` of a target.

@@ -216,7 +216,7 @@ fn cloud_target(walk: &mut Walk<'_>, cloud: &Cloud, listen: &[SocketAddr]) -> Op
         Err(fault) => {
             walk.warn(
                 &at(cloud.key),
-                format!("{}; {} is left out", fault.what, cloud.name),
+                format_args!("{}; {} is left out", fault.what, cloud.name),
                 "set it to the key alone",
             );
             return None;
@@ -232,7 +232,7 @@ fn cloud_target(walk: &mut Walk<'_>, cloud: &Cloud, listen: &[SocketAddr]) -> Op
             let name = moved.map_or("", |(name, _)| name);
             walk.warn(
                 &at(name),
-                format!("{}; {} is left out", fault.what, cloud.name),
+                format_args!("{}; {} is left out", fault.what, cloud.name),
                 fault.hint.unwrap_or_default(),
             );
             return None;

@@ -85,7 +85,7 @@ pub fn parse(text: &str, file: &Path, env: &Env<'_>) -> Result<Loaded, Problems>
         // makes a missing comma of every line below it.
         if !walk.is_broken(line) && !in_a_row {
             let spot = Spot { key: String::new(), line: Some(line) };
-            walk.problem(&spot, format!("is not TOML: {message}"), syntax_hint(message));
+            walk.problem(&spot, format_args!("is not TOML: {message}"), syntax_hint(message));
         }
         walk.is_broken_from_now_on(line);
         if ["unclosed table", "array elements", "inline table"].iter().any(|what| message.contains(what)) {
@@ -225,8 +225,12 @@ fn limits(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Limits {
             let spot = section.spot(walk, key);
             walk.problem(
                 &spot,
-                format!("{whole} ({}) does not hold even one {part} ({})", show_bytes(all), show_bytes(one)),
-                format!("write {whole} = \"{}\" or more, or a smaller {part}", show_bytes(one)),
+                format_args!(
+                    "{whole} ({}) does not hold even one {part} ({})",
+                    show_bytes(all),
+                    show_bytes(one)
+                ),
+                format_args!("write {whole} = \"{}\" or more, or a smaller {part}", show_bytes(one)),
             );
         }
     }
@@ -236,13 +240,13 @@ fn limits(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Limits {
         let spot = section.spot(walk, key);
         walk.problem(
             &spot,
-            format!(
+            format_args!(
                 "{} buffers of {} are {}, allocated at start",
                 limits.gated_streams,
                 show_bytes(limits.gate_buffer),
                 show_bytes(pool)
             ),
-            format!("keep gate_buffer times gated_streams below {}", show_bytes(GATE_POOL_MAX)),
+            format_args!("keep gate_buffer times gated_streams below {}", show_bytes(GATE_POOL_MAX)),
         );
     }
     limits
@@ -264,14 +268,14 @@ fn deadlines(
                 let spot = top.spot_below(walk, key.0, key.1);
                 walk.warn(
                     &spot,
-                    format!(
+                    format_args!(
                         "{} ({}) can never pass: {} ({}) comes first",
                         first.0,
                         show_duration(first.1),
                         second.0,
                         show_duration(second.1)
                     ),
-                    format!("raise {} or lower {}", second.0, first.0),
+                    format_args!("raise {} or lower {}", second.0, first.0),
                 );
             }
         };
@@ -325,7 +329,11 @@ fn targets(
                 Some(near) => format!("did you mean \"{near}\"?"),
                 None => format!("add \"{group}\" to router.groups, or write one of {}", groups.join(", ")),
             };
-            walk.problem(&placed.group, format!("router.groups does not have the group \"{group}\""), hint);
+            walk.problem(
+                &placed.group,
+                format_args!("router.groups does not have the group \"{group}\""),
+                hint,
+            );
         } else if named.is_none() {
             groups.push(group.clone());
         }

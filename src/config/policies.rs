@@ -73,8 +73,8 @@ fn ordered<T: PartialOrd>(
         let (less, is, more, at_most) = (less.0, show(&less.1), more.0, show(&more.1));
         walk.problem(
             &spot,
-            format!("{less} ({is}) is above {more} ({at_most})"),
-            format!("write {more} = \"{is}\" or more, or a smaller {less}"),
+            format_args!("{less} ({is}) is above {more} ({at_most})"),
+            format_args!("write {more} = \"{is}\" or more, or a smaller {less}"),
         );
     }
 }

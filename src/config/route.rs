@@ -24,7 +24,7 @@ pub(super) fn groups(walk: &mut Walk<'_>, router: &Section<'_, '_>) -> Option<Ve
         if let Err(fault) = check_name(&value) {
             walk.fault(&spot, fault);
         } else if groups.contains(&value) {
-            walk.problem(&spot, format!("\"{value}\" stands here twice"), "name each group once");
+            walk.problem(&spot, format_args!("\"{value}\" stands here twice"), "name each group once");
         } else {
             groups.push(value);
         }
@@ -133,12 +133,12 @@ fn headers(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Vec<(String, Strin
         if let Err(fault) = check_header(&name) {
             walk.fault(&spot, fault);
         } else if headers.iter().any(|(other, _)| *other == name) {
-            walk.problem(&spot, format!("\"{name}\" stands here twice"), "name each header once");
+            walk.problem(&spot, format_args!("\"{name}\" stands here twice"), "name each header once");
         } else if n == ROUTE_HEADERS_MAX {
             walk.problem(
                 &spot,
                 "is one header too many",
-                format!("a route looks at {ROUTE_HEADERS_MAX} headers at most"),
+                format_args!("a route looks at {ROUTE_HEADERS_MAX} headers at most"),
             );
         } else {
             match header_value(value.get_ref()) {
@@ -195,7 +195,7 @@ fn keys(walk: &mut Walk<'_>, top: &Section<'_, '_>, section: &Section<'_, '_>) -
     }
     for At { value, spot } in listed {
         if keys.contains(&value) {
-            walk.problem(&spot, format!("{} stands here twice", shown(&value)), "name each key once");
+            walk.problem(&spot, format_args!("{} stands here twice", shown(&value)), "name each key once");
         } else if known.contains(&value) {
             keys.push(value);
         } else {
@@ -203,7 +203,7 @@ fn keys(walk: &mut Walk<'_>, top: &Section<'_, '_>, section: &Section<'_, '_>) -
             let hint = near.map(|near| format!("did you mean \"{near}\"?"));
             walk.problem(
                 &spot,
-                format!("no [[key]] has the name {}", credential::echo(&value)),
+                format_args!("no [[key]] has the name {}", credential::echo(&value)),
                 hint.unwrap_or_else(|| "write the name of a [[key]], never the key itself".to_owned()),
             );
         }

@@ -89,8 +89,8 @@ fn unique(walk: &mut Walk<'_>, section: &Section<'_, '_>, name: &At<String>, nam
     let line = other.map(|line| format!(" (the other: line {line})")).unwrap_or_default();
     walk.problem(
         &name.spot,
-        format!("two targets have this name{line}"),
-        format!("write another one, for example \"{}-2\"", name.value),
+        format_args!("two targets have this name{line}"),
+        format_args!("write another one, for example \"{}-2\"", name.value),
     );
 }
 
@@ -102,7 +102,7 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>, names: &mut Names) -> Opt
     ] {
         if !section.has(key) {
             let spot = section.spot(walk, key);
-            walk.missing(&spot, "is missing: each target needs it", format!("add {example}"));
+            walk.missing(&spot, "is missing: each target needs it", format_args!("add {example}"));
         }
     }
     let name = name(walk, section, "name");
@@ -253,7 +253,7 @@ fn model_map(walk: &mut Walk<'_>, models: &Section<'_, '_>) -> ModelMap {
         let DeValue::String(given) = value.get_ref() else {
             walk.problem(
                 &spot,
-                format!("must be the name of a model, not {}", super::value::type_name(value.get_ref())),
+                format_args!("must be the name of a model, not {}", super::value::type_name(value.get_ref())),
                 "write { \"asked-for name\" = \"the target's name\" }; \"*\" keeps the asked-for name",
             );
             continue;
@@ -261,8 +261,8 @@ fn model_map(walk: &mut Walk<'_>, models: &Section<'_, '_>) -> ModelMap {
         if given.is_empty() || given.len() > MODEL_NAME_BYTES || (given.contains('*') && given != "*") {
             walk.problem(
                 &spot,
-                format!("{} is not the name of a model", shown(given)),
-                format!("write one of at most {MODEL_NAME_BYTES} bytes, or \"*\" alone, which keeps the asked-for name"),
+                format_args!("{} is not the name of a model", shown(given)),
+                format_args!("write one of at most {MODEL_NAME_BYTES} bytes, or \"*\" alone, which keeps the asked-for name"),
             );
             continue;
         }

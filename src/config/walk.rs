@@ -1,5 +1,6 @@
 //! The walk over a TOML tree: collects every mistake with its line, and goes on.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use toml::Spanned;
@@ -55,8 +56,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    pub fn problem(&mut self, spot: &Spot, what: impl Into<Words>, hint: impl Into<Words>) {
-        self.fault(spot, Fault::new(what, hint));
+    pub fn problem(&mut self, spot: &Spot, what: impl Display, hint: impl Display) {
+        self.told(spot, &what, &hint, false);
     }
 
     #[inline(never)]
@@ -80,24 +81,25 @@ impl<'a> Walk<'a> {
     }
 
     /// A mistake that is an absence. Behind a syntax error the missing thing may well be there.
-    pub fn missing(&mut self, spot: &Spot, what: impl Into<Words>, hint: impl Into<Words>) {
-        self.absence(spot, Fault::new(what, hint));
+    pub fn missing(&mut self, spot: &Spot, what: impl Display, hint: impl Display) {
+        self.told(spot, &what, &hint, true);
     }
 
+    /// Not compiled anew for each kind of words.
     #[inline(never)]
-    fn absence(&mut self, spot: &Spot, fault: Fault) {
-        if self.broken.is_empty() {
-            self.fault(spot, fault);
+    fn told(&mut self, spot: &Spot, what: &dyn Display, hint: &dyn Display, missing: bool) {
+        if !missing || self.broken.is_empty() {
+            self.fault(spot, Fault::new(what.to_string(), hint.to_string()));
         }
     }
 
-    pub fn warn(&mut self, spot: &Spot, what: impl Into<Words>, hint: impl Into<Words>) {
-        self.warning(spot, Fault::new(what, hint));
+    pub fn warn(&mut self, spot: &Spot, what: impl Display, hint: impl Display) {
+        self.warning(spot, &what, &hint);
     }
 
     #[inline(never)]
-    fn warning(&mut self, spot: &Spot, fault: Fault) {
-        let warning = self.at(spot, fault);
+    fn warning(&mut self, spot: &Spot, what: &dyn Display, hint: &dyn Display) {
+        let warning = self.at(spot, Fault::new(what.to_string(), hint.to_string()));
         self.warnings.push(warning);
     }
 
@@ -261,7 +263,7 @@ impl<'t, 'i> Section<'t, 'i> {
         let At { value, spot } = self.get(walk, key)?;
         let DeValue::Array(array) = value.get_ref() else {
             let what = format!("must be a list of strings, not {}", type_name(value.get_ref()));
-            walk.problem(&spot, what, format!("write {key} = {example}"));
+            walk.problem(&spot, what, format_args!("write {key} = {example}"));
             return None;
         };
         let mut texts = Vec::new();
@@ -291,7 +293,7 @@ impl<'t, 'i> Section<'t, 'i> {
             } else {
                 String::new()
             };
-            walk.problem(&spot, what, format!("write {key} = {{ … }}{or}"));
+            walk.problem(&spot, what, format_args!("write {key} = {{ … }}{or}"));
             return None;
         };
         Some(Section::open(walk, table, spot, known))
@@ -308,7 +310,7 @@ impl<'t, 'i> Section<'t, 'i> {
         let At { value, spot } = self.get(walk, key)?;
         let DeValue::Array(array) = value.get_ref() else {
             let what = format!("must be a list of tables, not {}", type_name(value.get_ref()));
-            walk.problem(&spot, what, format!("write [[{key}]], with two brackets"));
+            walk.problem(&spot, what, format_args!("write [[{key}]], with two brackets"));
             return None;
         };
         let mut sections = Vec::new();
@@ -317,7 +319,7 @@ impl<'t, 'i> Section<'t, 'i> {
             let mut spot = Spot { key: format!("{key}[{n}]"), line: Some(walk.line(element.span().start)) };
             let DeValue::Table(table) = element.get_ref() else {
                 let what = format!("must be a table, not {}", type_name(element.get_ref()));
-                walk.problem(&spot, what, format!("write [[{key}]] with its keys below"));
+                walk.problem(&spot, what, format_args!("write [[{key}]] with its keys below"));
                 continue;
             };
             if let Some(name) = label(table) {

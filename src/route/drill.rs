@@ -158,7 +158,9 @@ struct Drill {
     broken: Vec<Count>,
     refused: u32,
     gone: u32,
+    /// In order, the least first.
     first: Vec<Duration>,
+    /// The same.
     added: Vec<Duration>,
 }
 
