@@ -22,6 +22,8 @@ use crate::route::Candidate;
 pub enum Event<'a> {
     /// The plan is made.
     Start,
+    /// A place at the candidate is waited for first, this long at most.
+    Waits(Duration),
     /// The connection stands.
     Connected,
     /// A reused connection was closed before it gave a response byte: nothing is known about the target.
@@ -277,6 +279,12 @@ impl Exchange {
         &self.candidates
     }
 
+    /// Whether some candidate was not asked yet.
+    #[must_use]
+    pub fn has_fresh(&self) -> bool {
+        self.turns.has_fresh()
+    }
+
     /// Whether nothing more will happen.
     #[must_use]
     pub fn is_done(&self) -> bool {
@@ -333,6 +341,12 @@ impl Exchange {
             (State::Asking { .. } | State::Pausing { .. }, Event::Failed(cause)) => self.refuse(cause),
             (State::Attempting { n, phase: Phase::Connecting { fresh, .. } }, Event::Connected) => {
                 self.connected(n, fresh, now)
+            }
+            (State::Attempting { n, phase: Phase::Connecting { fresh, .. } }, Event::Waits(wait)) => {
+                let connect = self.candidates.get(n).map_or(Duration::ZERO, |n| n.deadlines.connect);
+                let until = now + wait + connect;
+                self.state = State::Attempting { n, phase: Phase::Connecting { until, fresh } };
+                Action::Wait
             }
             (State::Attempting { n, phase }, Event::Stale) => self.stale(n, phase, now),
             (State::Attempting { n, phase: Phase::AwaitingHead { clock, .. } }, Event::Head) => {

@@ -100,6 +100,39 @@ fn a_request_waits_for_its_turn_and_is_served_then() {
 }
 
 #[test]
+fn who_fails_over_to_a_busy_target_waits_there_too() {
+    run(LIMIT, async {
+        let broken = "REPLY 500 application/json|{}";
+        let (a, b) = (
+            SimServer::start(parse(&format!("WAIT 300\n{broken}")).unwrap()).await.unwrap(),
+            SimServer::start(healthy("b")).await.unwrap(),
+        );
+        let config = format!(
+            "[queue]\ntime = \"20s\"\n{}{}",
+            target("a", "openai", &a, ""),
+            target("b", "openai", &b, "max_concurrent = 1")
+        );
+        let program = Program::start(&config).await;
+        let mut wires = Vec::new();
+        for stream in [true, false, true, false] {
+            let mut wire = Wire::connect(program.addr).await;
+            wire.write(request("POST", CHAT, &[], &chat(stream))).await;
+            wires.push(wire);
+        }
+        for mut wire in wires {
+            let answer = wire.answer().await;
+            assert_eq!((answer.status, answer.clean), (200, true), "{}", answer.text());
+            assert_eq!(answer.header("x-edgeward-attempts"), Some("a:http_5xx,b:committed"));
+        }
+        let status = program.status().await;
+        assert_eq!(
+            (&status["targets"][1]["in_flight"], &status["targets"][1]["waiting"]),
+            (&0.into(), &0.into())
+        );
+    });
+}
+
+#[test]
 fn who_gets_no_place_in_time_is_told_when_to_come_again() {
     run(LIMIT, async {
         for (queue, waits) in [("length = 0", false), ("time = \"100ms\"", true)] {

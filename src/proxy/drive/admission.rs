@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::Driver;
 use crate::limits::CANDIDATES_MAX;
 use crate::observe::{Limit, Outcome};
-use crate::proxy::exchange::Action;
+use crate::proxy::exchange::{Action, Event};
 use crate::proxy::{refusal, spending};
 use crate::route::budget::Exhausted;
 use crate::time::now;
@@ -43,9 +43,7 @@ impl Driver {
         let Some(first) = self.plan.waits_for().cloned() else { return true };
         let gateway = Rc::clone(&self.job.gateway);
         let Some(lane) = gateway.lanes.get(first.target).copied() else { return true };
-        let mut hash = DefaultHasher::new();
-        self.job.client.hash(&mut hash);
-        let (client, priority, queue) = (hash.finish(), self.job.priority, &gateway.config.queue);
+        let (client, priority, queue) = (self.client(), self.job.priority, &gateway.config.queue);
         let place = gateway.process.places.wait(lane, client, priority, queue, now());
         match self.pace.run(place).await {
             Ok(Some(place)) => {
@@ -73,6 +71,37 @@ impl Driver {
             // Nobody is left to answer to.
             Err(_) => false,
         }
+    }
+
+    /// Others have failed, `target` has no room, and nobody is left but it: a place there is waited for, as it would have
+    /// been before the first attempt. `Some`: what to do instead.
+    pub(super) async fn place_after_failures(&mut self, target: usize) -> Option<Action> {
+        let gateway = Rc::clone(&self.job.gateway);
+        let lane = gateway.lanes.get(target).copied()?;
+        let first = self.account.failures().is_empty();
+        if first
+            || gateway.process.places.is_free(lane)
+            || self.pace.exchange.has_fresh()
+            || self.is_last_resort()
+        {
+            return None;
+        }
+        let (client, priority, queue) = (self.client(), self.job.priority, &gateway.config.queue);
+        self.pace.exchange.on(Event::Waits(queue.time), now());
+        let place = gateway.process.places.wait(lane, client, priority, queue, now());
+        match self.pace.run(place).await {
+            Ok(Some(place)) => self.account.has_place(place),
+            Ok(None) => self.limit_hit(Limit::Queue),
+            Err(action) => return Some(action),
+        }
+        None
+    }
+
+    /// The same number for all requests of one client key.
+    fn client(&self) -> u64 {
+        let mut hash = DefaultHasher::new();
+        self.job.client.hash(&mut hash);
+        hash.finish()
     }
 
     fn over_budget(&mut self, exhausted: &Exhausted) {

@@ -32,8 +32,13 @@ impl Driver {
             return self.failed(failure);
         }
         // A stale connection's successor is the same attempt.
-        if !fresh && let Err(failure) = self.account.attempt_begins(target, self.is_last_resort()) {
-            return self.failed(failure);
+        if !fresh {
+            if let Some(action) = self.place_after_failures(target).await {
+                return action;
+            }
+            if let Err(failure) = self.account.attempt_begins(target, self.is_last_resort()) {
+                return self.failed(failure);
+            }
         }
         let gateway = Rc::clone(&self.job.gateway);
         match self.pace.run(gateway.upstreams.connect(target, fresh)).await {

@@ -109,6 +109,21 @@ fn a_named_pause_is_kept_and_a_long_one_is_left_to_the_client() {
 }
 
 #[test]
+fn a_place_that_is_waited_for_puts_off_the_connections_deadline_but_not_the_total() {
+    let mut table = table(&[0, 0], RetryFirst::Failover);
+    assert_eq!((refused(&mut table), table.machine.has_fresh()), (connect(1), false));
+    assert_eq!(table.on(Event::Waits(secs(2))), Action::Wait);
+    assert_eq!(
+        (table.due(), table.wait()),
+        (Some(DEADLINES.connect + secs(2)), Action::Refuse(Cause::TimeoutConnect))
+    );
+    let mut late = Table::with(vec![retried(0, 0)], 0, None);
+    late.on(Event::Start);
+    late.on(Event::Waits(DEADLINES.total));
+    assert_eq!((late.due(), late.wait()), (Some(DEADLINES.total), Action::Refuse(Cause::TimeoutTotal)));
+}
+
+#[test]
 fn no_retry_begins_after_the_total() {
     let mut table = table(&[1], RetryFirst::Failover);
     table.now = table.start + DEADLINES.total - millis(200);

@@ -11,6 +11,7 @@ const TOTAL: Duration = secs(60);
 /// What may happen next. `Deadline` waits for the machine's own, if it has one.
 #[derive(Clone, Debug)]
 enum Happens {
+    Waits(Duration),
     Connected,
     Stale,
     Failed(Cause),
@@ -53,6 +54,7 @@ fn happens() -> impl Strategy<Value = Happens> {
     ];
     prop_oneof![
         8 => Just(Happens::Connected),
+        1 => (0..20_u64).prop_map(|wait| Happens::Waits(secs(wait))),
         2 => Just(Happens::Stale),
         2 => failing().prop_map(Happens::Failed),
         8 => Just(Happens::Head),
@@ -176,6 +178,7 @@ impl Watch {
         }
         let before = self.machine.deadline();
         let event = match happens {
+            Happens::Waits(wait) => Event::Waits(*wait),
             Happens::Connected => Event::Connected,
             Happens::Stale => Event::Stale,
             Happens::Failed(cause) => Event::Failed(*cause),
