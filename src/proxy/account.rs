@@ -327,10 +327,49 @@ impl Account {
 }
 
 impl Drop for Account {
-    /// Whoever drops an open account is the client's connection: it went away.
+    /// Whoever drops an open account is the client's connection, which went away; or a panic of ours.
     fn drop(&mut self) {
-        let gone = Failure::new(Cause::ClientGone);
-        let broke = self.committed.map(|(target, _)| (target, gone));
-        self.end(Outcome::ClientGone, broke);
+        let (cause, outcome) = match (std::thread::panicking(), self.committed) {
+            (false, _) => (Cause::ClientGone, Outcome::ClientGone),
+            (true, None) => (Cause::Internal, Outcome::Failed),
+            (true, Some(_)) => (Cause::Internal, Outcome::Broken),
+        };
+        let broke = self.committed.map(|(target, _)| (target, Failure::new(cause)));
+        self.end(outcome, broke);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::task::{Context, Waker};
+
+    use super::*;
+    use crate::config;
+    use crate::dialect::Dialect;
+    use crate::proxy::outlet::{Drive, poll_caught};
+    use crate::proxy::upstream::ProxyRules;
+
+    #[test]
+    fn a_panic_of_ours_is_not_told_as_the_clients_doing() {
+        let config = config::parse(
+            "[[target]]\nname = \"a\"\nkind = \"vllm\"\nurl = \"http://127.0.0.1:1\"\n",
+            Path::new("t"),
+            &|_| None,
+        );
+        let gateway = Gateway::new(config.unwrap().config, &ProxyRules::from_env(), None).unwrap();
+        let gateway = Rc::new(gateway);
+        let call = Call::bare(Dialect::OpenaiChat, "m");
+        let account = Account::new(Rc::clone(&gateway), "id", None, &call, now());
+        let mut drive: Drive = Box::pin(async move {
+            let _open = account;
+            panic!("a bug");
+        });
+        assert!(poll_caught(&mut drive, &mut Context::from_waker(Waker::noop())).is_ready());
+        let page = gateway.metrics.render(&gateway.gauges());
+        assert!(
+            page.contains("{outcome=\"failed\"} 1") && page.contains("{outcome=\"client_gone\"} 0"),
+            "{page}"
+        );
     }
 }
