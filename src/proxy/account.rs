@@ -180,7 +180,9 @@ impl Account {
         self.committed = Some((target, ttft));
         if let Some(open) = &mut self.open {
             let after = at - open.began();
-            self.gateway.metrics.ttft(target, after);
+            if streams {
+                self.gateway.metrics.ttft(target, after);
+            }
             open.answered(streams.then_some(after), at);
             open.answer = Some(Some(Usage::default()));
         }

@@ -165,7 +165,8 @@ pub fn for_stream(headers: &mut HeaderMap, framing: Framing) {
     headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
 }
 
-/// Retry-After, in either of its forms; a date in the past is zero.
+/// Retry-After, in either of its forms; a date in the past is zero. A date is held against the server's own clock, where
+/// it tells it: this box's may not be set yet.
 #[must_use]
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
@@ -173,7 +174,10 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         return Some(Duration::from_secs(seconds));
     }
     let at = httpdate::parse_http_date(text).ok()?;
-    Some(at.duration_since(crate::time::wall()).unwrap_or_default())
+    let theirs = headers.get(header::DATE).and_then(|date| date.to_str().ok());
+    let theirs = theirs.and_then(|date| httpdate::parse_http_date(date.trim()).ok());
+    let own = crate::time::wall();
+    Some(at.duration_since(theirs.unwrap_or(own)).unwrap_or_default())
 }
 
 /// A web page can send other types across origins without asking; JSON it cannot.
@@ -263,5 +267,9 @@ mod tests {
         assert_eq!(with("7"), Some(Duration::from_secs(7)));
         assert_eq!(with("Fri, 31 Dec 1999 23:59:59 GMT"), Some(Duration::ZERO));
         assert_eq!(with("soon"), None);
+        let mut headers = HeaderMap::new();
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("Fri, 31 Dec 1999 23:59:59 GMT"));
+        headers.insert(header::DATE, HeaderValue::from_static("Fri, 31 Dec 1999 23:59:50 GMT"));
+        assert_eq!(retry_after(&headers), Some(Duration::from_secs(9)), "by the server's clock");
     }
 }

@@ -69,6 +69,8 @@ fn the_time_of_a_whole_answer_is_not_that_of_a_first_token() {
             let status = program.status().await;
             let model = &status["targets"][0]["models"][0];
             assert_eq!(model["first_token_p95_ms"].is_u64(), known, "{model}");
+            let counted = program.metric("edgeward_time_to_first_token_seconds_count{target=\"a\"}").await;
+            assert_eq!(counted, f64::from(u8::from(known)));
         }
     });
 }
