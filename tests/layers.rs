@@ -18,6 +18,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("health", &["cause", "config", "limits"]),
     // Of `config` the targets and routes, of `dialect` what a request asks for, of `cause` what a retry may mend.
     ("route", &["cause", "config", "dialect", "health", "limits"]),
+    // Of `config` its plain types: by what memory is judged, the boards; of `health` the pressure that it decides.
+    ("memory", &["config", "health", "limits"]),
     ("observe", &["cause", "dialect", "limits", "time"]),
     ("systemd", &["limits", "time"]),
     ("sim", &["cause", "dialect", "limits", "wire"]),
@@ -46,6 +48,7 @@ const PURE: &[&str] = &[
     "gate/",
     "route/",
     "health/",
+    "memory/",
     "config/rollout.rs",
     "proxy/exchange.rs",
     "proxy/relay.rs",
