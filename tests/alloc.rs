@@ -253,7 +253,7 @@ fn the_watchdog_judges_and_records_without_memory() {
             sample.meminfo(&meminfo);
             sample.pressure(b"some avg10=1.00 avg60=0.00 avg300=0.00 total=0\n");
             sample.set(Field::Total, 8 << 20);
-            sample.set(Field::Available, (4 << 20) - second * 10 * 1024);
+            sample.set(Field::Available, (4_u64 << 20).saturating_sub(second * 10 * 1024));
             state.note(Event::Resident(second / 100), at);
             let decision = step(&mut state, &sample, at);
             worst = worst.max(decision.pressure);

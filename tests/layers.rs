@@ -23,16 +23,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("observe", &["cause", "dialect", "limits", "time"]),
     ("systemd", &["limits", "time"]),
     ("sim", &["cause", "dialect", "limits", "wire"]),
-    ("watch", &["health", "limits", "observe", "time"]),
+    // Of `config` what is watched.
+    ("watch", &["config", "health", "limits", "memory", "observe", "time"]),
     (
         "proxy",
-        &["cause", "config", "dialect", "gate", "health", "limits", "observe", "route", "time", "wire"],
+        // Of `watch` the sampler, whose samples become the store's pressure.
+        &[
+            "cause", "config", "dialect", "gate", "health", "limits", "memory", "observe", "route", "time",
+            "watch", "wire",
+        ],
     ),
     (
         "cli",
         &[
-            "cause", "config", "dialect", "gate", "health", "limits", "observe", "proxy", "route", "sim",
-            "systemd", "time", "watch", "wire",
+            "cause", "config", "dialect", "gate", "health", "limits", "memory", "observe", "proxy", "route",
+            "sim", "systemd", "time", "watch", "wire",
         ],
     ),
     ("main", &["cli"]),

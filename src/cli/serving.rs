@@ -14,7 +14,7 @@ use crate::config::rollout::Verdict;
 use crate::limits;
 use crate::observe::{self, events, health_events};
 use crate::proxy::gateway::{Current, Gateway};
-use crate::proxy::{discovery, probe, spending};
+use crate::proxy::{discovery, pressure, probe, spending};
 use crate::systemd::{Notify, Order, Orders};
 use crate::time::{monotonic_micros, now};
 use crate::watch::helper;
@@ -38,6 +38,7 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Sourc
     notify.say(&format!("READY=1\nSTATUS={}", summary(current)));
     let place = helper::Place::from_env(&|name: &str| std::env::var(name).ok(), !notify.is_nobody());
     let _helper = helper::greet(place);
+    spawn_local(pressure::keep_watching(Rc::clone(current)));
 
     loop {
         let by = tokio::select! {

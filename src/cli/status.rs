@@ -6,7 +6,7 @@ use std::path::Path;
 use super::ask::{get, running};
 use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
 use crate::config::{Config, Env, Permille};
-use crate::proxy::operator::{RolloutStatus, SideStatus, Status};
+use crate::proxy::operator::{MemoryStatus, RolloutStatus, SideStatus, Status};
 use crate::proxy::standing::{SentStatus, TargetStatus};
 use crate::route::budget::in_money;
 
@@ -85,6 +85,10 @@ fn show(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         )?;
         page.line("    ", &format!("new: {} (judged from {min_samples} on)", side(new)))?;
         page.line("    ", &format!("old: {}", side(old)))?;
+    }
+    if let Some(MemoryStatus { pressure, reason, figures, .. }) = &status.memory {
+        let indent = if pressure == "green" { "  " } else { "  ! " };
+        page.line(indent, &format!("memory is {pressure}, {reason}: {figures}"))?;
     }
     let width = status.targets.iter().map(|target| target.name.len()).max().unwrap_or(0);
     for target in &status.targets {
@@ -231,6 +235,12 @@ mod tests {
             rollout: None,
             drill: None,
             local_only: vec!["shop: this box".to_owned()],
+            memory: Some(MemoryStatus {
+                pressure: "amber".to_owned(),
+                reason: "it falls fast, beyond what is usual".to_owned(),
+                figures: "312 MiB of 7620 MiB (host), low below 762 MiB".to_owned(),
+                available_bytes: 312 << 20,
+            }),
             targets,
         };
         let mut out = Vec::new();
@@ -244,6 +254,8 @@ mod tests {
             shown(vec![target()]),
             "edgeward 1.2.3, up 5 s, 1 connections, 2 requests running
   ! this box's clock is wrong: it shows a time before this program was built
+  ! memory is amber, it falls fast, beyond what is usual: 312 MiB of 7620 MiB
+      (host), low below 762 MiB
   + cloud  openai    cloud  https://api.example.com/v1
       answered 12, failed 1, running 2: answered 2 s ago
       50.5% of its weight of 100; 4 requests at once at most, 3 waiting; sent

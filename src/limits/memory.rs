@@ -66,5 +66,6 @@ pub const MEMORY_FILE_BYTES: usize = 8192;
 pub const MEMORY_LINE_BYTES: usize = 512;
 /// A trace that is replayed, in bytes: a day at ten samples a second.
 pub const MEMORY_TRACE_BYTES: u64 = 256 * 1024 * 1024;
-/// Between two journal lines on pressure; each that comes sooner is counted in the next.
-pub const MEMORY_LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// A GPU with less memory of its own than this shares the processor's, in bytes: what it calls its own is a small part
+/// set aside at boot.
+pub const MEMORY_CARD_BYTES: u64 = 4 * 1024 * 1024 * 1024;

@@ -17,11 +17,6 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// What it was before the signs of now.
-    pub fn level(&self) -> Pressure {
-        self.level
-    }
-
     /// `wanted`: by the signs of now; `near`: not so far above the floor that Amber may end.
     pub fn step(&mut self, wanted: Pressure, near: bool, hold: u32, ms: u32) -> Pressure {
         if wanted >= Pressure::Amber || near {
@@ -87,7 +82,7 @@ mod tests {
         fn it_does_not_flap(wanted in proptest::collection::vec(0u8..3, 3600)) {
             let (mut machine, mut rises) = (Machine::default(), 0);
             for (second, wanted) in (0_u32..).zip(wanted) {
-                let before = machine.level();
+                let before = machine.level;
                 let level = machine.step([Green, Amber, Red][usize::from(wanted)], false, 15_000, second * 1000);
                 rises += u32::from(level > before);
             }
@@ -101,7 +96,7 @@ mod tests {
             for gap in gaps {
                 for second in 0..gap {
                     ms += 1000;
-                    let before = machine.level();
+                    let before = machine.level;
                     let level = machine.step(if second == 0 { Red } else { Green }, false, 15_000, ms);
                     rises += u32::from(level > before);
                 }

@@ -268,6 +268,19 @@ impl Sample {
         true
     }
 
+    /// amdgpu's `mem_info_vram_total`, in bytes, and then its `mem_info_vram_used`.
+    pub fn device(&mut self, text: &[u8], total: bool) -> bool {
+        let Some(bytes) = digits(text).0 else { return false };
+        match (total, self.get(Field::DeviceTotal)) {
+            (true, _) => self.set(Field::DeviceTotal, bytes / 1024),
+            (false, Some(total)) => {
+                self.set(Field::DeviceFree, u64::from(total).saturating_sub(bytes / 1024))
+            }
+            (false, None) => return false,
+        }
+        true
+    }
+
     /// A cgroup's `memory.events` (version 1: `memory.oom_control`).
     pub fn group_events(&mut self, text: &[u8]) -> bool {
         let mut some = false;
@@ -326,6 +339,8 @@ mod tests {
         assert!(sample.group_limit(b"8388608\n", true));
         assert!(sample.group_limit(b"4194304\n", false), "memory.high is lower");
         assert!(sample.group_stat(b"anon 9\ninactive_file 102400\nactive_file 204800\n"));
+        assert!(!sample.device(b"5", false) && sample.device(b"8589934592\n", true));
+        assert!(sample.device(b"2147483648\n", false));
         assert!(sample.group_events(b"low 0\nhigh 4\nmax 1\noom 2\noom_kill 3\noom_group_kill 0\n"));
         for (field, want) in [
             (Field::Total, 24_683_364),
@@ -349,7 +364,7 @@ mod tests {
         assert_eq!(sample.axis(Axis::Host, false), Some((23_745_536, 24_683_364)));
         assert_eq!(sample.axis(Axis::Host, true), Some((8192, 32_768)), "huge pages are what a GPU gets");
         assert_eq!(sample.axis(Axis::Group, false), Some((4096 - (1024 - 200), 4096)));
-        assert_eq!(sample.axis(Axis::Device, false), None);
+        assert_eq!(sample.axis(Axis::Device, false), Some((6 << 20, 8 << 20)));
         for (n, field) in Field::ALL.into_iter().enumerate() {
             assert_eq!(field as usize, n);
         }

@@ -16,12 +16,13 @@ use super::places::Places;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
 use super::upstream::{ProxyRules, SetupError, Upstreams};
-use super::{drills, news};
+use super::{drills, news, pressure};
 use crate::cause::{Cause, Failure};
 use crate::config::rollout::Pick;
 use crate::config::{Config, Place, Target};
 use crate::gate::pool::{Buffer, Pool};
 use crate::health::store::Store;
+use crate::memory::Decision;
 use crate::observe::events;
 use crate::observe::metrics::{Gauges, Metrics};
 use crate::route;
@@ -56,6 +57,8 @@ pub struct Process {
     pub places: Rc<Places>,
     /// What attempts cost.
     pub spending: Spending,
+    /// How memory stands; `None` while it is not watched.
+    pub memory: Cell<Option<Decision>>,
 }
 
 /// One per configuration, on the process's one thread. A request keeps the one that it began with.
@@ -130,6 +133,7 @@ impl Gateway {
                 drills: RefCell::default(),
                 places,
                 spending,
+                memory: Cell::default(),
             }),
             lanes,
             accounts,
@@ -289,6 +293,11 @@ impl Gateway {
             gated_streams: self.pool.in_use(),
             body_memory: self.bodies.in_use(),
             answer_memory: self.answers.in_use(),
+            memory: self
+                .process
+                .memory
+                .get()
+                .map(|decision| (pressure::told(&decision), decision.pressure as u8)),
             uptime: self.process.started.elapsed(),
         }
     }

@@ -24,6 +24,7 @@ pub mod operator;
 pub mod outlet;
 pub mod pass;
 pub mod places;
+pub mod pressure;
 pub mod probe;
 pub mod refusal;
 pub mod relay;
