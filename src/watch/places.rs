@@ -87,6 +87,9 @@ fn shared_group(cgroup: &str, has_limit: &dyn Fn(&Path) -> bool) -> Option<PathB
     for line in cgroup.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
         let (Some(kinds), Some(path)) = (parts.next(), parts.next()) else { continue };
+        if !path.starts_with('/') {
+            continue;
+        }
         let root = match kinds {
             "" => GROUPS[0],
             kinds if kinds.split(',').any(|kind| kind == "memory") => GROUPS[1],
