@@ -13,6 +13,7 @@ use edgeward::health::Pressure;
 use edgeward::memory::recorder::{self, Entry};
 use edgeward::memory::{Event, Field, Sample, State, Terms, board, step};
 use edgeward::observe::{self, Limit, events};
+use edgeward::watch::sampler::Sampler;
 use edgeward::wire::json::profile;
 use edgeward::wire::{Splitter, sse};
 
@@ -262,4 +263,8 @@ fn the_watchdog_judges_and_records_without_memory() {
         }
     });
     assert_eq!((count, worst), (0, Pressure::Red));
+    // Open files are read again into one buffer.
+    let mut sampler = Sampler::new(&Memory::default());
+    assert!(sampler.read(start).get(Field::Available).is_some());
+    assert_eq!(allocations(|| assert!(sampler.read(start).get(Field::Free).is_some())), 0);
 }
