@@ -238,3 +238,69 @@ impl Told {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Board;
+    use crate::memory::{Terms, board};
+
+    fn replayed(file: &Path) -> String {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        assert_eq!(replay(file, &mut out, &mut err).unwrap(), EXIT_GOOD, "{}", String::from_utf8_lossy(&err));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_is_recorded_is_replayed() {
+        let folder = std::env::temp_dir().join(format!("edgeward-trace-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (config, file) = (folder.join("edgeward.toml"), folder.join("memory.trace"));
+        std::fs::write(&config, "").unwrap();
+        let mut err = Vec::new();
+        let mut record = || {
+            record(Some(&config), Some(Duration::from_millis(1)), &file, &|_: &str| None, &mut err).unwrap()
+        };
+        assert_eq!(record(), EXIT_GOOD);
+        let said = replayed(&file);
+        assert!(said.starts_with("1 samples over 0.0 s; 0 episodes"), "{said}");
+        assert!(said.ends_with("each decision is as it was recorded\n"), "{said}");
+        assert_eq!(record(), EXIT_FAILED, "an old one is not written over");
+        assert!(String::from_utf8(err).unwrap().contains("name a new file"));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_replay_tells_alarms_leads_and_episodes() {
+        let terms = Terms::new(&Memory::default(), board::of(Board::Generic));
+        let mut told = Told::new(now());
+        let mut out = Vec::new();
+        let mut sample = Sample::default();
+        sample.set(Field::Total, 8 << 20);
+        told.play(&Entry::Terms(terms), &mut out).unwrap();
+        // Wrong on purpose, so that each differs.
+        let blind = step(&mut State::new(terms, now()), &Sample::default(), now());
+        for tenth in 0..3000_u64 {
+            // From 2 GiB, 10 MiB a second from second 100 on; killed at second 300.
+            let leak = tenth.saturating_sub(1000) * 1024;
+            sample.set(Field::Available, (2_u64 << 20).saturating_sub(leak));
+            told.play(&Entry::Sample(tenth * 100, sample, blind), &mut out).unwrap();
+        }
+        sample.set(Field::Kills, 0);
+        told.play(&Entry::Sample(300_000, sample, blind), &mut out).unwrap();
+        sample.set(Field::Kills, 1);
+        sample.set(Field::Available, 2 << 20);
+        for second in 301..400 {
+            told.play(&Entry::Sample(second * 1000, sample, blind), &mut out).unwrap();
+        }
+        told.end(&mut out).unwrap();
+        let said = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(lines[0].contains(" s: amber, ") && lines[0].ends_with(" MiB (host)"), "{said}");
+        assert!(lines[1].contains(" s: red, "), "{said}");
+        assert!(lines.iter().any(|line| line.starts_with("301.0 s: killed for memory; amber ")), "{said}");
+        assert!(lines.iter().any(|line| line.contains(" s: green, ")), "{said}");
+        assert!(said.contains("1 episodes, amber for ") && said.contains("; 1 kills, of which 0 "), "{said}");
+        assert!(said.contains("3100 decisions are not"), "{said}");
+    }
+}
