@@ -16,7 +16,7 @@
 //! Steps 4 to 8 are decided by one pure machine, `proxy::exchange`, and performed by its
 //! driver, `proxy::drive`, whose arms stand in this order: read `proxy/drive/mod.rs` first.
 //!
-//! Pure rooms (`wire`, `dialect`, `gate`, `route`, `health`) take bytes, events and `now`,
+//! Pure rooms (`wire`, `dialect`, `gate`, `route`, `health`, `memory`) take bytes, events and `now`,
 //! and import no runtime; `tests/layers.rs` holds the table of who may use whom.
 
 pub mod cause;
@@ -26,6 +26,7 @@ pub mod dialect;
 pub mod gate;
 pub mod health;
 pub mod limits;
+pub mod memory;
 pub mod observe;
 pub mod proxy;
 pub mod route;

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+mod memory;
 mod routing;
 
+pub use memory::*;
 pub use routing::*;
 
 /// One kibibyte, in bytes.

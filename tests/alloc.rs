@@ -1,16 +1,21 @@
-//! No allocation while frames are split and inspected, none in the gate once it was made, none for what a token tells.
+//! No allocation while frames are split and inspected, none in the gate and the watchdog once they were made, none for
+//! what a token tells.
 #![expect(unsafe_code, reason = "a counting allocator is an unsafe trait's implementation")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use edgeward::cause::{Cause, Failure};
-use edgeward::config::{CommitOn, OnEmptyStop};
+use edgeward::config::{Board, CommitOn, Memory, OnEmptyStop};
 use edgeward::dialect::{Dialect, inspect_answer, inspect_cut, inspect_event};
 use edgeward::gate::pool::Pool;
 use edgeward::gate::{Gate, Rules, Verdict};
+use edgeward::health::Pressure;
+use edgeward::memory::recorder::{self, Entry};
+use edgeward::memory::{Event, Field, Sample, State, Terms, board, step};
 use edgeward::observe::{self, Limit, events};
 use edgeward::proxy::gaps::Gaps;
+use edgeward::watch::sampler::Sampler;
 use edgeward::wire::json::profile;
 use edgeward::wire::{Splitter, sse};
 
@@ -247,4 +252,33 @@ fn trouble_is_told_without_memory() {
     assert_eq!(allocations(|| events::memory_not_locked("it is a test", false)), 0);
     let took = std::time::Duration::from_millis(1);
     assert_eq!(allocations(|| events::attempt_failed("r-1", "box", &failure, took)), 0);
+}
+
+#[test]
+fn the_watchdog_judges_and_records_without_memory() {
+    let start = edgeward::time::now();
+    let terms = Terms::new(&Memory::default(), board::of(Board::Generic));
+    let mut state = State::new(terms, start);
+    let (mut sample, mut line) = (Sample::default(), [0; edgeward::limits::MEMORY_LINE_BYTES]);
+    let meminfo = std::fs::read("/proc/meminfo").unwrap();
+    let mut worst = Pressure::Green;
+    let count = allocations(|| {
+        for second in 0..600 {
+            let at = start + std::time::Duration::from_secs(second);
+            sample.meminfo(&meminfo);
+            sample.pressure(b"some avg10=1.00 avg60=0.00 avg300=0.00 total=0\n");
+            sample.set(Field::Total, 8 << 20);
+            sample.set(Field::Available, (4_u64 << 20).saturating_sub(second * 10 * 1024));
+            state.note(Event::Resident(second / 100), at);
+            let decision = step(&mut state, &sample, at);
+            worst = worst.max(decision.pressure);
+            let length = recorder::write(&Entry::Sample(second, sample, decision), &mut line).unwrap();
+            assert!(recorder::read(&line[..length - 1]).is_some());
+        }
+    });
+    assert_eq!((count, worst), (0, Pressure::Red));
+    // Open files are read again into one buffer.
+    let mut sampler = Sampler::new(&Memory::default());
+    assert!(sampler.read(start).get(Field::Available).is_some());
+    assert_eq!(allocations(|| assert!(sampler.read(start).get(Field::Free).is_some())), 0);
 }

@@ -513,9 +513,9 @@ fn the_program_knows_its_commands() {
         (&["chekc"], 2, "did you mean check?"),
         (&["check", "--confg"], 2, "did you mean --config?"),
         (&["ledger"], 1, "not in this build yet"),
-        (&["boards"], 1, "not in this build yet"),
-        (&["record"], 1, "not in this build yet"),
-        (&["replay"], 1, "not in this build yet"),
+        (&["record"], 2, "record needs a file"),
+        (&["replay", "no-such-trace"], 1, "cannot read no-such-trace"),
+        (&["replay", "Cargo.toml"], 1, "is no trace of this version"),
     ] {
         let output = edgeward(args);
         assert_eq!(output.status.code(), Some(code), "{args:?}");

@@ -19,22 +19,26 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("health", &["cause", "config", "limits"]),
     // Of `config` the targets and routes, of `dialect` what a request asks for, of `cause` what a retry may mend.
     ("route", &["cause", "config", "dialect", "health", "limits"]),
+    // Of `config` its plain types: by what memory is judged, the boards; of `health` the pressure that it decides.
+    ("memory", &["config", "health", "limits"]),
     ("observe", &["cause", "dialect", "limits", "time"]),
     ("systemd", &["limits", "task", "time"]),
     ("sim", &["cause", "dialect", "limits", "wire"]),
-    ("watch", &["health", "limits", "observe", "time"]),
+    // Of `config` what is watched.
+    ("watch", &["config", "health", "limits", "memory", "observe", "time"]),
     (
         "proxy",
+        // Of `watch` the sampler, whose samples become the store's pressure.
         &[
-            "cause", "config", "dialect", "gate", "health", "limits", "observe", "route", "task", "time",
-            "wire",
+            "cause", "config", "dialect", "gate", "health", "limits", "memory", "observe", "route", "task",
+            "time", "watch", "wire",
         ],
     ),
     (
         "cli",
         &[
-            "cause", "config", "dialect", "gate", "health", "limits", "observe", "proxy", "route", "sim",
-            "systemd", "task", "time", "watch", "wire",
+            "cause", "config", "dialect", "gate", "health", "limits", "memory", "observe", "proxy", "route",
+            "sim", "systemd", "task", "time", "watch", "wire",
         ],
     ),
     ("main", &["cli"]),
@@ -50,6 +54,7 @@ const PURE: &[&str] = &[
     "gate/",
     "route/",
     "health/",
+    "memory/",
     "config/rollout.rs",
     "proxy/exchange.rs",
     "proxy/relay.rs",

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::Config;
 use crate::observe::events;
-use crate::proxy::gateway::Current;
+use crate::proxy::current::Current;
 use crate::proxy::listen;
 use crate::task::{self, Local};
 

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use lexopt::{Arg, Parser};
 
@@ -11,6 +12,7 @@ use crate::config::value::{nearest, parse_duration};
 use crate::proxy::drills::Wanted;
 
 mod ask;
+mod boards;
 mod changes;
 mod check;
 #[cfg(feature = "sim")]
@@ -23,7 +25,9 @@ mod run;
 mod serving;
 mod status;
 mod support;
+mod trace;
 
+pub use boards::boards;
 pub use check::check;
 #[cfg(feature = "sim")]
 pub use demo::demo;
@@ -31,6 +35,7 @@ pub use drill::drill;
 pub use run::run;
 pub use status::status;
 pub use support::support;
+pub use trace::{record, replay};
 
 /// It worked.
 pub const EXIT_GOOD: u8 = 0;
@@ -75,7 +80,26 @@ pub enum Command {
     },
     /// `demo`: simulated servers, the gateway before them, and what happens. Only with feature `sim`.
     Demo,
-    /// A command that has its place and its name, and is not in this build: `ledger`, `boards`, `record`, `replay`.
+    /// `boards`: which board this is, and what tells of its memory.
+    Boards {
+        /// `--config`: what it says of the board and of memory.
+        config: Option<PathBuf>,
+    },
+    /// `record`: write samples of memory, and what is decided on them, into a file.
+    Record {
+        /// `--config`.
+        config: Option<PathBuf>,
+        /// `--for`; without it until a signal.
+        time: Option<Duration>,
+        /// The new file.
+        file: PathBuf,
+    },
+    /// `replay`: judge a record again.
+    Replay {
+        /// The record.
+        file: PathBuf,
+    },
+    /// A command that has its place and its name, and is not in this build: `ledger`.
     Later(&'static str),
     /// `--help`, or `--help` behind a command.
     Help(Option<&'static str>),
@@ -131,9 +155,14 @@ const COMMANDS: [About; 10] = [
         does: "write what a bug report needs into one file, without keys and prompts",
     },
     later("ledger", "what was asked, answered and paid (not in this build yet)"),
-    later("boards", "the boards that are known (not in this build yet)"),
-    later("record", "record memory samples (not in this build yet)"),
-    later("replay", "replay a record (not in this build yet)"),
+    about("boards", "show which board this is, what tells of its memory, and what is missing"),
+    About {
+        name: "record",
+        options: &["--config", "--for"],
+        usage: " [--for TIME] [--config FILE] FILE",
+        does: "write each sample of memory, and what is decided on it, into a new file",
+    },
+    About { name: "replay", options: &[], usage: " FILE", does: "judge a record again, and show its alarms" },
     later("demo", "two simulated servers, and the gateway before them"),
 ];
 
@@ -202,11 +231,15 @@ where
     I::Item: Into<OsString>,
 {
     let mut args = Parser::from_args(args);
-    let (mut command, mut given) = (None, Given::default());
+    let (mut command, mut given, mut file) = (None, Given::default(), None);
     loop {
         // The argument borrows the parser; what is needed of it is taken out before the parser goes on.
         let option = match args.next().map_err(|error| Usage(error.to_string()))? {
             None => break,
+            Some(Arg::Value(word)) if matches!(command, Some("record" | "replay")) && file.is_none() => {
+                file = Some(PathBuf::from(word));
+                continue;
+            }
             Some(Arg::Value(word)) => {
                 command = Some(one_command(&word.to_string_lossy(), command)?);
                 continue;
@@ -254,12 +287,22 @@ where
         "status" => Ok(Command::Status { config }),
         "drill" => wanted(given).map(|wanted| Command::Drill { config, wanted }),
         "support" => Ok(Command::Support { config, output: given.path("--output") }),
+        "boards" => Ok(Command::Boards { config }),
+        "record" => {
+            let time = given.read("--for", parse_duration)?;
+            Ok(Command::Record { config, time, file: named(command, file)? })
+        }
+        "replay" => Ok(Command::Replay { file: named(command, file)? }),
         "demo" if cfg!(feature = "sim") => Ok(Command::Demo),
         "demo" => {
             Err(Usage("this build has no demo; cargo build --features sim makes one that has".to_owned()))
         }
         later => Ok(Command::Later(later)),
     }
+}
+
+fn named(command: &str, file: Option<PathBuf>) -> Result<PathBuf, Usage> {
+    file.ok_or_else(|| Usage(format!("{command} needs a file: edgeward {command} memory.trace")))
 }
 
 /// What a drill is asked to be.
@@ -378,9 +421,13 @@ mod tests {
             ("support", Command::Support { config: None, output: None }),
             ("support --output f -c f", Command::Support { config: config.clone(), output: config.clone() }),
             ("ledger", Command::Later("ledger")),
-            ("boards", Command::Later("boards")),
-            ("record", Command::Later("record")),
-            ("replay", Command::Later("replay")),
+            ("boards -c f", Command::Boards { config: config.clone() }),
+            ("record f", Command::Record { config: None, time: None, file: "f".into() }),
+            (
+                "record --for 5m run",
+                Command::Record { config: None, time: Some(Duration::from_secs(300)), file: "run".into() },
+            ),
+            ("replay f", Command::Replay { file: "f".into() }),
             ("--help", Command::Help(None)),
             ("-h", Command::Help(None)),
             ("check --help", Command::Help(Some("check"))),
@@ -415,6 +462,9 @@ mod tests {
             ("drill --share 10", "a percentage"),
             ("drill --share 10% --for 10", "a time"),
             ("support --output=", "needs a file"),
+            ("record", "record needs a file: edgeward record memory.trace"),
+            ("replay a b", "takes nothing behind it"),
+            ("boards --for 5s", "boards takes no --for"),
             ("check --help=yes", "help"),
         ] {
             let usage = parsed(line).expect_err(line).to_string();

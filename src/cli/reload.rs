@@ -14,7 +14,8 @@ use super::{footing, serving};
 use crate::config::rollout::{Pick, Reason, Verdict};
 use crate::config::{self, Config, DEFAULT_PATH, Loaded, Problems};
 use crate::observe::reload_events as events;
-use crate::proxy::gateway::{Current, Gateway, keep_fixed};
+use crate::proxy::current::Current;
+use crate::proxy::gateway::{Gateway, keep_fixed};
 use crate::proxy::rollout::{Candidate, Trial};
 use crate::proxy::upstream::ProxyRules;
 

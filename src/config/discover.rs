@@ -187,6 +187,7 @@ pub fn discover(env: &Env<'_>, local: &[LocalServer]) -> Loaded {
         queue: super::Queue::default(),
         sticky: super::Sticky::default(),
         rollout: None,
+        memory: super::Memory::default(),
     };
     // Nothing that discovery makes is a mistake; a problem in the environment leaves its target out.
     let mut warnings = walk.warnings;

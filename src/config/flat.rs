@@ -38,6 +38,7 @@ impl Flat {
             queue,
             sticky,
             rollout,
+            memory,
         } = config;
         let listen: Vec<String> = listen.iter().map(ToString::to_string).collect();
         let source = source.as_ref().map(|path| path.display());
@@ -81,6 +82,7 @@ impl Flat {
                 &[("share", Share(*share)), ("hold", Time(*hold)), ("min_samples", number(*min_samples))],
             );
         }
+        self.memory(memory);
         for key in keys {
             self.key(key);
         }
@@ -247,6 +249,25 @@ impl Flat {
         self.all("queue", &[("length", Number(*length as u64)), ("time", Time(*time))]);
         let Sticky { enabled, idle, away } = sticky;
         self.all("sticky", &[("enabled", Flag(*enabled)), ("idle", Time(*idle)), ("away", Time(*away))]);
+    }
+
+    fn memory(&mut self, memory: &Memory) {
+        let Memory { enabled, board, floor, reserve, amber, red, hold, interval, cgroup } = memory;
+        let cgroup = cgroup.as_ref().map(|path| path.display());
+        self.all(
+            "memory",
+            &[
+                ("enabled", Flag(*enabled)),
+                ("board", word(schema_policy::BOARDS, board)),
+                ("floor", floor.map_or(Unset, Bytes)),
+                ("reserve", reserve.map_or(Unset, Bytes)),
+                ("amber", Time(*amber)),
+                ("red", Time(*red)),
+                ("hold", Time(*hold)),
+                ("interval", Time(*interval)),
+                ("cgroup", shown(cgroup.as_ref())),
+            ],
+        );
     }
 
     fn key(&mut self, key: &ClientKey) {

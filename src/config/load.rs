@@ -151,6 +151,7 @@ fn root(walk: &mut Walk<'_>, tree: &DeTable<'_>, file: &Path) -> Config {
         queue: policies::queue(walk, &top, limits.request_time),
         sticky: policies::sticky(walk, &top),
         rollout: policies::rollout(walk, &top),
+        memory: policies::memory(walk, &top),
         listen,
         allow_anonymous,
         tls,

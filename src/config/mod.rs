@@ -41,8 +41,8 @@ pub use identify::{identify, probe_path};
 pub use load::{load, load_or_discover, parse};
 pub use plan::plan_text;
 pub use policy::{
-    Breaker, Budget, Capabilities, Degrade, Egress, Group, Health, Hedge, Hours, Latency, Micros, Permille,
-    Price, Priority, Probe, Queue, Retry, RetryFirst, Rollout, Sticky, TargetProbe,
+    Board, Breaker, Budget, Capabilities, Degrade, Egress, Group, Health, Hedge, Hours, Latency, Memory,
+    Micros, Permille, Price, Priority, Probe, Queue, Retry, RetryFirst, Rollout, Sticky, TargetProbe,
 };
 pub use problem::{Loaded, Problem, Problems};
 pub use secret::{Secret, hidden};
@@ -112,6 +112,8 @@ pub struct Config {
     pub sticky: Sticky,
     /// `[rollout]`.
     pub rollout: Option<Rollout>,
+    /// `[memory]`.
+    pub memory: Memory,
 }
 
 /// Which model name the client sees.

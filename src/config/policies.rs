@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use super::figures::{share, time};
-use super::value::{count, show_duration};
+use super::value::{bytes, choice, count, show_bytes, show_duration};
 use super::walk::{Section, Walk};
 use super::{
-    Breaker, Degrade, Health, Hedge, Latency, Permille, Probe, Queue, Retry, Rollout, Sticky, schema_policy,
+    Breaker, Degrade, Health, Hedge, Latency, Memory, Permille, Probe, Queue, Retry, Rollout, Sticky,
+    schema_policy,
 };
 use crate::limits::{
-    CONFIG_DURATION_MAX, QUEUE_LENGTH_MAX, RETRY_BACKOFF_MAX, RETRY_JITTER_MAX, ROLLOUT_HOLD,
-    ROLLOUT_MIN_SAMPLES, ROLLOUT_SHARE,
+    CONFIG_DURATION_MAX, KIB, MEMORY_INTERVAL_MAX, MEMORY_INTERVAL_MIN, MIB, QUEUE_LENGTH_MAX,
+    RETRY_BACKOFF_MAX, RETRY_JITTER_MAX, ROLLOUT_HOLD, ROLLOUT_MIN_SAMPLES, ROLLOUT_SHARE,
 };
 
 /// A minimum of samples, or a number of failures in a row, at most: a busy box has this many requests in an hour.
@@ -241,4 +242,41 @@ pub(super) fn rollout(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Option<Roll
         ("min_samples", Slot::Count(1, SAMPLES_MAX, min_samples)),
     ]);
     Some(rollout)
+}
+
+/// `[memory]`.
+#[rustfmt::skip]
+pub(super) fn memory(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Memory {
+    let mut memory = Memory::default();
+    let Some(section) = top.table(walk, "memory", &schema_policy::MEMORY) else { return memory };
+    let Memory { enabled, board, floor, reserve, amber, red, hold, interval, cgroup } = &mut memory;
+    fill(walk, &section, &mut [
+        ("enabled",  Slot::Flag(enabled)),
+        ("amber",    Slot::Time(SECOND, HOUR, amber)),
+        ("red",      Slot::Time(SECOND, HOUR, red)),
+        ("hold",     Slot::Time(SECOND, HOUR, hold)),
+        ("interval", Slot::Time(MEMORY_INTERVAL_MIN, MEMORY_INTERVAL_MAX, interval)),
+    ]);
+    let known = section.read(walk, "board", |value| choice(value, schema_policy::BOARDS));
+    set(known.map(|at| at.value), board);
+    for (key, field) in [("floor", floor), ("reserve", reserve)] {
+        let size = section.read(walk, key, |value| bytes(value, MIB, KIB * KIB * MIB));
+        *field = size.map(|size| size.value);
+    }
+    if let Some(path) = section.text(walk, "cgroup") {
+        if path.value.starts_with('/') {
+            *cgroup = Some(path.value.into());
+        } else {
+            walk.problem(
+                &path.spot,
+                "must be the whole path of a cgroup's folder",
+                "for example cgroup = \"/sys/fs/cgroup/system.slice/ollama.service\"",
+            );
+        }
+    }
+    ordered(walk, &section, ("red", memory.red), ("amber", memory.amber), |time| show_duration(*time));
+    if let (Some(reserve), Some(floor)) = (memory.reserve, memory.floor) {
+        ordered(walk, &section, ("reserve", reserve), ("floor", floor), |size| show_bytes(*size));
+    }
+    memory
 }

@@ -1,5 +1,6 @@
 //! Health, routing and reload policies: their types, and their defaults.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::limits;
@@ -239,6 +240,80 @@ pub struct Sticky {
 impl Default for Sticky {
     fn default() -> Self {
         Sticky { enabled: true, idle: limits::STICKY_IDLE, away: limits::STICKY_AWAY }
+    }
+}
+
+/// `[memory]`: the watchdog that sees memory run out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// `enabled`: off, nothing is read and nothing is judged.
+    pub enabled: bool,
+    /// `board`: how this box's memory is judged; `None` is found out.
+    pub board: Option<Board>,
+    /// `floor`: below this much that is available it is low, in bytes; `None`: by the board and by what is usual here.
+    pub floor: Option<usize>,
+    /// `reserve`: what is as good as nothing, in bytes; `None`: by the board and the floor.
+    pub reserve: Option<usize>,
+    /// `amber`: low, when at the present rate it is used up within this.
+    pub amber: Duration,
+    /// `red`: about to run out, when it is used up within this.
+    pub red: Duration,
+    /// `hold`: this long without a sign before it is well again.
+    pub hold: Duration,
+    /// `interval`: between two looks while memory is short.
+    pub interval: Duration,
+    /// `cgroup`: the folder of the memory cgroup that the model server lives in, where that has a limit.
+    pub cgroup: Option<PathBuf>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory {
+            enabled: true,
+            board: None,
+            floor: None,
+            reserve: None,
+            amber: limits::MEMORY_AMBER,
+            red: limits::MEMORY_RED,
+            hold: limits::MEMORY_HOLD,
+            interval: limits::MEMORY_INTERVAL,
+            cgroup: None,
+        }
+    }
+}
+
+/// A kind of box: each has its profile in `board/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Board {
+    /// NVIDIA Jetson AGX Orin, Orin NX, Orin Nano.
+    JetsonOrin,
+    /// NVIDIA Jetson AGX Thor.
+    JetsonThor,
+    /// NVIDIA DGX Spark, and others with GB10.
+    DgxSpark,
+    /// A PC with NVIDIA cards.
+    X86Rtx,
+    /// AMD graphics.
+    Amd,
+    /// Whatever none of the others is.
+    Generic,
+}
+
+impl Board {
+    /// Every one, in the order of the enum, with its name in `board/`.
+    pub const ALL: [(&'static str, Board); 6] = [
+        ("jetson-orin", Board::JetsonOrin),
+        ("jetson-thor", Board::JetsonThor),
+        ("dgx-spark", Board::DgxSpark),
+        ("x86-rtx", Board::X86Rtx),
+        ("amd", Board::Amd),
+        ("generic", Board::Generic),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        Board::ALL[self as usize].0
     }
 }
 

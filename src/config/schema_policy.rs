@@ -1,7 +1,7 @@
 //! Which keys the tables of health, routing and reload policies have, and what people write instead.
 
 use super::schema::Keys;
-use super::{Priority, RetryFirst};
+use super::{Board, Priority, RetryFirst};
 
 /// A table whose keys are all known, and none of which is secret.
 const fn table(
@@ -95,6 +95,16 @@ pub(super) static ROLLOUT: Keys = table(
     ],
 );
 
+pub(super) static MEMORY: Keys = table(
+    "[memory]",
+    &["enabled", "board", "floor", "reserve", "amber", "red", "hold", "interval", "cgroup"],
+    &[
+        ("threshold", "write floor = \"1GiB\""),
+        ("min_free", "write floor = \"1GiB\""),
+        ("every", "write interval = \"100ms\""),
+    ],
+);
+
 pub(super) static GROUP: Keys = table(
     "[[group]]",
     &["name", "deadlines", "max_retries"],
@@ -149,11 +159,21 @@ pub(super) static HEADERS: Keys =
 
 pub(super) const FIRSTS: &[(&str, RetryFirst)] =
     &[("failover", RetryFirst::Failover), ("retry", RetryFirst::Retry)];
+/// `None` is found out.
+pub(super) const BOARDS: &[(&str, Option<Board>)] = &[
+    ("auto", None),
+    (Board::ALL[0].0, Some(Board::ALL[0].1)),
+    (Board::ALL[1].0, Some(Board::ALL[1].1)),
+    (Board::ALL[2].0, Some(Board::ALL[2].1)),
+    (Board::ALL[3].0, Some(Board::ALL[3].1)),
+    (Board::ALL[4].0, Some(Board::ALL[4].1)),
+    (Board::ALL[5].0, Some(Board::ALL[5].1)),
+];
 pub(super) const PRIORITIES: &[(&str, Priority)] =
     &[("low", Priority::Low), ("normal", Priority::Normal), ("high", Priority::High)];
 
 /// Every table here, for the look where a misplaced key belongs, and for the tests.
-pub(super) static ALL: [&Keys; 14] = [
+pub(super) static ALL: [&Keys; 15] = [
     &BREAKER,
     &DEGRADE,
     &LATENCY,
@@ -163,6 +183,7 @@ pub(super) static ALL: [&Keys; 14] = [
     &QUEUE,
     &STICKY,
     &ROLLOUT,
+    &MEMORY,
     &GROUP,
     &CAPABILITIES,
     &TARGET_PROBE,

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::kinds::{Limit, Outcome, Turned};
+use super::memory_events::Memory;
 use super::tally::{self, Egress, Tally};
 use crate::cause::Cause;
 
@@ -60,6 +61,8 @@ pub struct Gauges {
     pub body_memory: usize,
     /// Bytes of whole answers being judged.
     pub answer_memory: usize,
+    /// How memory stands where it is worst, and its pressure as a number; `None` while it is not watched.
+    pub memory: Option<(Memory, u8)>,
     /// Since the start.
     pub uptime: Duration,
 }
@@ -263,6 +266,19 @@ impl Gauges {
             head(out, name, "gauge", help)?;
             writeln!(out, "{name} {value}")?;
         }
+        if let Some((memory, pressure)) = self.memory {
+            const PRESSURE: &str = "edgeward_memory_pressure";
+            head(out, PRESSURE, "gauge", "How this box's memory stands: 0 green, 1 amber, 2 red.")?;
+            writeln!(out, "{PRESSURE} {pressure}")?;
+            for (name, help, bytes) in [
+                ("edgeward_memory_available_bytes", "Available, where memory is shortest.", memory.available),
+                ("edgeward_memory_total_bytes", "All that there is of it.", memory.total),
+                ("edgeward_memory_floor_bytes", "Low below this.", memory.floor),
+            ] {
+                head(out, name, "gauge", help)?;
+                writeln!(out, "{name}{{axis=\"{}\"}} {bytes}", memory.axis)?;
+            }
+        }
         head(out, "edgeward_uptime_seconds", "gauge", "Since the start.")?;
         writeln!(out, "edgeward_uptime_seconds {:.3}", self.uptime.as_secs_f64())
     }
@@ -419,7 +435,22 @@ mod tests {
         metrics.attempt(0, Some(Cause::Oom));
         metrics.attempt(7, None);
         metrics.ttft(7, Duration::ZERO);
-        let gauges = Gauges { gated_streams: 3, uptime: Duration::from_millis(1500), ..Gauges::default() };
+        let memory = Memory {
+            pressure: "amber",
+            reason: "",
+            axis: "host",
+            available: 312 << 20,
+            total: 8 << 30,
+            floor: 800 << 20,
+            rate: 0,
+            exhausted_in: None,
+        };
+        let gauges = Gauges {
+            memory: Some((memory, 1)),
+            gated_streams: 3,
+            uptime: Duration::from_millis(1500),
+            ..Gauges::default()
+        };
         let series = check(&metrics.render(&gauges));
         assert_eq!(of(&series, "edgeward_requests_total", &[("outcome", "broken")]), Some(2.0));
         for limit in Limit::ALL {
@@ -436,6 +467,9 @@ mod tests {
         }
         assert_eq!(of(&series, "edgeward_gated_streams", &[]), Some(3.0));
         assert_eq!(of(&series, "edgeward_uptime_seconds", &[]), Some(1.5));
+        assert_eq!(of(&series, "edgeward_memory_pressure", &[]), Some(1.0));
+        let available = of(&series, "edgeward_memory_available_bytes", &[("axis", "host")]);
+        assert_eq!(available, Some(f64::from(312 << 20)));
     }
 
     #[test]

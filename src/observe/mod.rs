@@ -15,6 +15,7 @@ pub mod health_events;
 mod journal;
 mod kinds;
 mod line;
+pub mod memory_events;
 pub mod metrics;
 pub mod operator_events;
 mod recent;

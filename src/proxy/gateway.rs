@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
-use tokio_rustls::TlsAcceptor;
 
 use super::body::Budget;
 use super::cancel::Live;
@@ -16,12 +15,12 @@ use super::places::Places;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
 use super::upstream::{ProxyRules, SetupError, Upstreams};
-use super::{drills, news};
+use super::{drills, news, pressure};
 use crate::cause::{Cause, Failure};
-use crate::config::rollout::Pick;
 use crate::config::{Config, Place, Target};
 use crate::gate::pool::{Buffer, Pool};
 use crate::health::store::Store;
+use crate::memory::Decision;
 use crate::observe::metrics::{Gauges, Metrics};
 use crate::observe::{self, events};
 use crate::route;
@@ -56,6 +55,8 @@ pub struct Process {
     pub places: Rc<Places>,
     /// What attempts cost.
     pub spending: Spending,
+    /// How memory stands; `None` while it is not watched.
+    pub memory: Cell<Option<Decision>>,
 }
 
 /// One per configuration, on the process's one thread. A request keeps the one that it began with.
@@ -130,6 +131,7 @@ impl Gateway {
                 drills: RefCell::default(),
                 places,
                 spending,
+                memory: Cell::default(),
             }),
             lanes,
             accounts,
@@ -156,7 +158,7 @@ impl Gateway {
 
     /// The bounds that all requests share, at places and in budgets, are this configuration's from here on, and for
     /// targets that only the candidate has that one's.
-    fn bounds_count(&self, candidate: Option<&Candidate>) {
+    pub(super) fn bounds_count(&self, candidate: Option<&Candidate>) {
         let tried = candidate.map(|candidate| &candidate.gateway.config);
         self.process.places.configure(&self.config, tried);
         self.process.spending.configure(&self.config, tried);
@@ -299,6 +301,11 @@ impl Gateway {
             gated_streams: self.pool.in_use(),
             body_memory: self.bodies.in_use(),
             answer_memory: self.answers.in_use(),
+            memory: self
+                .process
+                .memory
+                .get()
+                .map(|decision| (pressure::told(&decision), decision.pressure as u8)),
             uptime: self.process.started.elapsed(),
         }
     }
@@ -366,81 +373,4 @@ pub fn keep_fixed(old: &Config, new: &mut Config) -> Vec<&'static str> {
     keep("limits.body_memory", &was.body_memory, &mut will.body_memory, &mut restart);
     keep("limits.answer_memory", &was.answer_memory, &mut will.answer_memory, &mut restart);
     restart
-}
-
-/// The gateway that new requests take, and the certificate that new connections are shown. During a rollout a second
-/// gateway takes its share of the requests that are routed.
-pub struct Current {
-    stable: RefCell<Rc<Gateway>>,
-    candidate: RefCell<Option<Candidate>>,
-    tls: RefCell<Option<TlsAcceptor>>,
-}
-
-impl Current {
-    /// Serves with `gateway` until it is replaced.
-    #[must_use]
-    pub fn new(gateway: Rc<Gateway>, tls: Option<TlsAcceptor>) -> Rc<Self> {
-        Rc::new(Current {
-            stable: RefCell::new(gateway),
-            candidate: RefCell::new(None),
-            tls: RefCell::new(tls),
-        })
-    }
-
-    /// For one connection, one look, and everything of a request but its routing.
-    #[must_use]
-    pub fn get(&self) -> Rc<Gateway> {
-        Rc::clone(&self.stable.borrow())
-    }
-
-    /// For the routing of one request; `answer`: a model is to answer it.
-    #[must_use]
-    pub fn pick(&self, answer: bool) -> Rc<Gateway> {
-        match &*self.candidate.borrow() {
-            Some(candidate) if candidate.trial.pick(answer) == Pick::New => Rc::clone(&candidate.gateway),
-            _ => self.get(),
-        }
-    }
-
-    /// The routing that is being tried.
-    #[must_use]
-    pub fn candidate(&self) -> Option<Candidate> {
-        self.candidate.borrow().clone()
-    }
-
-    /// For one connection.
-    #[must_use]
-    pub fn tls(&self) -> Option<TlsAcceptor> {
-        self.tls.borrow().clone()
-    }
-
-    /// From here on new connections are shown this.
-    pub fn set_tls(&self, tls: Option<TlsAcceptor>) {
-        self.tls.replace(tls);
-    }
-
-    /// From here on for all that is new. A rollout ends.
-    pub fn replace(&self, gateway: Rc<Gateway>) {
-        self.end_rollout();
-        gateway.bounds_count(None);
-        self.stable.replace(gateway);
-    }
-
-    /// `stable` for all that is new, but for `candidate`'s share. A rollout before it ends.
-    pub fn try_out(&self, stable: Rc<Gateway>, candidate: Candidate) {
-        self.replace(stable);
-        self.get().part.is(&candidate.trial, Pick::Old);
-        candidate.gateway.part.is(&candidate.trial, Pick::New);
-        self.get().bounds_count(Some(&candidate));
-        self.candidate.replace(Some(candidate));
-    }
-
-    /// Ends a rollout and stays with the routing before it. Gives what was tried.
-    pub fn end_rollout(&self) -> Option<Candidate> {
-        let candidate = self.candidate.take()?;
-        candidate.gateway.part.none();
-        self.get().part.none();
-        self.get().bounds_count(None);
-        Some(candidate)
-    }
 }

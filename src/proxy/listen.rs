@@ -17,7 +17,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
-use super::gateway::{Current, Gateway, Process};
+use super::current::Current;
+use super::gateway::{Gateway, Process};
 use super::server;
 use super::socket::Socket;
 use crate::config::ServerTls;

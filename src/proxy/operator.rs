@@ -10,6 +10,7 @@ use super::auth::Client;
 use super::cancel::Cancelled;
 use super::gateway::Gateway;
 use super::outlet::ClientBody;
+use super::pressure;
 use super::server::{json, text};
 use super::standing::{self, TargetStatus};
 use super::status_page;
@@ -46,8 +47,23 @@ pub struct Status {
     pub drill: Option<Report>,
     /// Client keys whose prompts stay near, and how near.
     pub local_only: Vec<String>,
+    /// How memory stands; `None` while it is not watched.
+    pub memory: Option<MemoryStatus>,
     /// The targets, in the configuration's order.
     pub targets: Vec<TargetStatus>,
+}
+
+/// How memory stands where it is worst.
+#[derive(Debug, Serialize)]
+pub struct MemoryStatus {
+    /// `green`, `amber` or `red`.
+    pub pressure: String,
+    /// Why, in words.
+    pub reason: String,
+    /// The figures, in words.
+    pub figures: String,
+    /// Available, in bytes.
+    pub available_bytes: u64,
 }
 
 /// A rollout in progress.
@@ -125,6 +141,15 @@ pub fn status(gateway: &Gateway, headers: &HeaderMap) -> Answer {
         rollout: gateway.part.trial().map(|trial| rollout_status(&trial.judge(), at)),
         drill,
         local_only: standing::local_only(&gateway.config),
+        memory: gateway.process.memory.get().map(|decision| {
+            let told = pressure::told(&decision);
+            MemoryStatus {
+                pressure: told.pressure.to_owned(),
+                reason: told.reason.to_owned(),
+                figures: told.in_words(),
+                available_bytes: told.available,
+            }
+        }),
         targets,
     };
     let accept = headers.get(header::ACCEPT).map(HeaderValue::as_bytes).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! The status in words, as `edgeward status` prints it.
 
-use super::operator::{RolloutStatus, SideStatus, Status};
+use super::operator::{MemoryStatus, RolloutStatus, SideStatus, Status};
 use super::standing::{SentStatus, TargetStatus};
 use crate::config::Permille;
 use crate::route::budget::in_money;
@@ -43,6 +43,10 @@ fn show(status: &Status, page: &mut Page) {
         );
         page.line("    ", &format!("new: {} (judged from {min_samples} on)", side(new)));
         page.line("    ", &format!("old: {}", side(old)));
+    }
+    if let Some(MemoryStatus { pressure, reason, figures, .. }) = &status.memory {
+        let indent = if pressure == "green" { "  " } else { "  ! " };
+        page.line(indent, &format!("memory is {pressure}, {reason}: {figures}"));
     }
     let width = status.targets.iter().map(|target| target.name.len()).max().unwrap_or(0);
     for target in &status.targets {
@@ -199,6 +203,12 @@ mod tests {
             rollout: None,
             drill: None,
             local_only: vec!["shop: this box".to_owned()],
+            memory: Some(MemoryStatus {
+                pressure: "amber".to_owned(),
+                reason: "it falls fast, beyond what is usual".to_owned(),
+                figures: "312 MiB of 7620 MiB (host), low below 762 MiB".to_owned(),
+                available_bytes: 312 << 20,
+            }),
             targets,
         };
         render(&status)
@@ -210,6 +220,8 @@ mod tests {
             shown(vec![target()]),
             "edgeward 1.2.3, up 5 s, 1 connections, 2 requests running
   ! this box's clock is wrong: it shows a time before this program was built
+  ! memory is amber, it falls fast, beyond what is usual: 312 MiB of 7620 MiB
+      (host), low below 762 MiB
   + cloud  openai    cloud  https://api.example.com/v1
       answered 12, failed 1, running 2: answered 2 s ago
       50.5% of its weight of 100; 4 requests at once at most, 3 waiting; sent

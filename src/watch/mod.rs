@@ -1,3 +1,5 @@
 //! What edgeward watches beside its requests. I/O only: what follows from it is decided elsewhere.
 
 pub mod helper;
+pub mod places;
+pub mod sampler;

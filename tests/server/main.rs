@@ -28,6 +28,7 @@ mod routing;
 #[path = "../support/said.rs"]
 mod said;
 mod strict;
+mod watchdog;
 
 /// For one test.
 const LIMIT: Duration = Duration::from_secs(30);

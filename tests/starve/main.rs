@@ -18,6 +18,7 @@ mod memory;
 #[path = "../server/program.rs"]
 mod program;
 mod wall;
+mod watchdog;
 
 /// For one test.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use edgeward::sim::model::healthy;
@@ -73,17 +74,17 @@ fn memory_is_locked_where_it_may_be_and_said_where_not() {
 }
 
 /// A memory cgroup of its own, removed with it. Version 2 or 1, whichever there is.
-struct Cgroup(PathBuf);
+pub struct Cgroup(pub PathBuf);
 
 impl Cgroup {
     /// `None` where this user may make none.
-    fn new(bytes: u64) -> Option<Cgroup> {
+    pub fn new(name: &str, bytes: u64) -> Option<Cgroup> {
         let (root, limit) = if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
             ("/sys/fs/cgroup", "memory.max")
         } else {
             ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
         };
-        let path = Path::new(root).join(format!("edgeward-starve-{}", std::process::id()));
+        let path = Path::new(root).join(format!("edgeward-{name}-{}", std::process::id()));
         fs::create_dir(&path).ok()?;
         let group = Cgroup(path);
         fs::write(group.0.join(limit), bytes.to_string()).ok()?;
@@ -106,6 +107,15 @@ impl Cgroup {
         let script =
             "echo 900 > /proc/$$/oom_score_adj; echo $$ > \"$0/cgroup.procs\" && exec tail /dev/zero";
         Command::new("sh").args(["-c", script]).arg(&self.0).kill_on_drop(true).spawn().unwrap()
+    }
+
+    /// Takes what is written to it, and keeps it: a leak as fast as a test writes.
+    pub fn leak(&self) -> Child {
+        let script =
+            "echo 900 > /proc/$$/oom_score_adj; echo $$ > \"$0/cgroup.procs\" && exec tail 2> /dev/null";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(&self.0).stdin(Stdio::piped()).stdout(Stdio::null());
+        command.kill_on_drop(true).spawn().unwrap()
     }
 
     /// How full it ever was.
@@ -131,7 +141,7 @@ impl Drop for Cgroup {
 fn a_hog_beside_it_is_ended_and_streams_go_on() {
     run(LIMIT, async {
         const ROOM: u64 = 96 << 20;
-        let Some(group) = Cgroup::new(ROOM) else {
+        let Some(group) = Cgroup::new("starve", ROOM) else {
             assert!(std::env::var_os("CI").is_none(), "CI must run this where a memory cgroup can be made");
             eprintln!("not shown: this user may make no memory cgroup");
             return;

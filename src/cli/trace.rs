@@ -1,0 +1,306 @@
+//! `edgeward record` and `edgeward replay`: every sample and decision into a file, and the same machine over it.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
+use crate::config::{self, Env, Memory};
+use crate::health::Pressure;
+use crate::limits;
+use crate::memory::recorder::{self, Entry, Replay};
+use crate::memory::{Decision, Field, Reason, Sample, State, step};
+use crate::time::now;
+use crate::watch::sampler::Sampler;
+
+/// Writes a new trace at `file`, for `time` or until SIGINT or SIGTERM. Returns the exit code.
+///
+/// # Errors
+/// Only when `err` cannot be written.
+pub fn record(
+    path: Option<&Path>,
+    time: Option<Duration>,
+    file: &Path,
+    env: &Env<'_>,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
+    let config = match config::load_or_discover(path, env) {
+        Ok(loaded) => loaded.config.memory,
+        Err(problems) => {
+            writeln!(err, "{problems}")?;
+            return Ok(EXIT_CONFIG);
+        }
+    };
+    // A new one: what was recorded is not lost by a slip.
+    let recorded = File::create_new(file).and_then(|trace| {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(samples(&config, time, &mut BufWriter::new(trace)))
+    });
+    match recorded {
+        Ok(count) => {
+            writeln!(err, "edgeward: {count} samples in {}", file.display())?;
+            Ok(EXIT_GOOD)
+        }
+        Err(error) => {
+            writeln!(err, "edgeward: cannot record to {}: {error}; name a new file", file.display())?;
+            Ok(EXIT_FAILED)
+        }
+    }
+}
+
+async fn samples(config: &Memory, time: Option<Duration>, out: &mut dyn Write) -> io::Result<u64> {
+    let mut signals = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
+    let [interrupt, terminate] = &mut signals;
+    let mut sampler = Sampler::new(config);
+    let start = now();
+    let end = time.and_then(|time| start.checked_add(time));
+    let mut state = State::new(sampler.terms(config), start);
+    let mut line = [0; limits::MEMORY_LINE_BYTES];
+    let mut put = |entry: &Entry| {
+        let length = recorder::write(entry, &mut line).ok_or(io::ErrorKind::WriteZero)?;
+        out.write_all(line.get(..length).unwrap_or_default())?;
+        // What is about to be killed for memory keeps nothing back.
+        out.flush()
+    };
+    put(&Entry::Terms(*state.terms()))?;
+    let mut count = 0;
+    loop {
+        let at = now();
+        let sample = *sampler.read(at);
+        // A replay knows whole milliseconds.
+        let ms = u64::try_from(at.saturating_duration_since(start).as_millis()).unwrap_or(u64::MAX);
+        let decision = step(&mut state, &sample, start + Duration::from_millis(ms));
+        put(&Entry::Sample(ms, sample, decision))?;
+        count += 1;
+        let next = at + Duration::from_millis(u64::from(decision.next));
+        if end.is_some_and(|end| next > end) {
+            return Ok(count);
+        }
+        tokio::select! {
+            () = tokio::time::sleep_until(next.into()) => {}
+            _ = interrupt.recv() => return Ok(count),
+            _ = terminate.recv() => return Ok(count),
+        }
+    }
+}
+
+/// Plays the trace at `file`, and prints what the watchdog makes of it. Returns the exit code: 1 where it is no trace.
+///
+/// # Errors
+/// Only when `out` or `err` cannot be written.
+pub fn replay(file: &Path, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let trace = match File::open(file) {
+        Ok(trace) => trace.take(limits::MEMORY_TRACE_BYTES),
+        Err(error) => {
+            writeln!(err, "edgeward: cannot read {}: {error}", file.display())?;
+            return Ok(EXIT_FAILED);
+        }
+    };
+    let mut told = Told::new(now());
+    for (number, line) in BufReader::new(trace).split(b'\n').enumerate() {
+        let entry = line.ok().and_then(|line| recorder::read(&line));
+        match entry {
+            None if number == 0 => {
+                writeln!(
+                    err,
+                    "edgeward: {} is no trace of this version: `edgeward record FILE` makes one",
+                    file.display()
+                )?;
+                return Ok(EXIT_FAILED);
+            }
+            Some(entry) => told.play(&entry, out)?,
+            // A box that went down leaves half a line.
+            None => writeln!(out, "line {} is not a trace's, and left out", number + 1)?,
+        }
+    }
+    told.end(out)?;
+    Ok(EXIT_GOOD)
+}
+
+/// What is told of a trace.
+struct Told {
+    replay: Replay,
+    samples: u64,
+    differ: u64,
+    episodes: u32,
+    kills: u32,
+    unseen: u32,
+    pressure: Pressure,
+    /// When this episode became Amber, and Red.
+    since: [Option<u64>; 2],
+    /// Milliseconds under Amber, and under Red.
+    under: [u64; 2],
+    at: u64,
+    killed: [Option<u32>; 2],
+}
+
+/// `12.3 s`, from milliseconds.
+fn seconds(ms: u64) -> String {
+    format!("{}.{} s", ms / 1000, ms % 1000 / 100)
+}
+
+impl Told {
+    fn new(start: Instant) -> Self {
+        Told {
+            replay: Replay::new(start),
+            samples: 0,
+            differ: 0,
+            episodes: 0,
+            kills: 0,
+            unseen: 0,
+            pressure: Pressure::Green,
+            since: [None; 2],
+            under: [0; 2],
+            at: 0,
+            killed: [None; 2],
+        }
+    }
+
+    fn play(&mut self, entry: &Entry, out: &mut dyn Write) -> io::Result<()> {
+        let decided = self.replay.play(entry);
+        let (Some(decision), Entry::Sample(ms, sample, recorded)) = (decided, entry) else { return Ok(()) };
+        self.samples += 1;
+        self.differ += u64::from(decision != *recorded);
+        let passed = ms.saturating_sub(self.at);
+        match self.pressure {
+            Pressure::Green => {}
+            Pressure::Amber => self.under[0] += passed,
+            Pressure::Red => self.under[1] += passed,
+        }
+        self.at = *ms;
+        // A kill frees memory: what was seen before it counts.
+        self.kill(sample, out)?;
+        self.turn(&decision, out)
+    }
+
+    fn turn(&mut self, decision: &Decision, out: &mut dyn Write) -> io::Result<()> {
+        let before = std::mem::replace(&mut self.pressure, decision.pressure);
+        if before == decision.pressure {
+            return Ok(());
+        }
+        let name = match decision.pressure {
+            Pressure::Green => "green",
+            Pressure::Amber => "amber",
+            Pressure::Red => "red",
+        };
+        self.episodes += u32::from(before == Pressure::Green);
+        match decision.pressure {
+            Pressure::Green => self.since = [None; 2],
+            Pressure::Amber => self.since[0] = self.since[0].or(Some(self.at)),
+            Pressure::Red => self.since = self.since.map(|since| since.or(Some(self.at))),
+        }
+        let why = if decision.reason == Reason::Held { "a sign is over" } else { decision.reason.in_words() };
+        let (available, axis) = (decision.available / 1024, decision.axis.as_str());
+        writeln!(out, "{}: {name}, {why}: {available} MiB ({axis})", seconds(self.at))
+    }
+
+    fn kill(&mut self, sample: &Sample, out: &mut dyn Write) -> io::Result<()> {
+        // One in the cgroup is counted by the box too.
+        let mut more = 0;
+        for (killed, field) in self.killed.iter_mut().zip([Field::Kills, Field::GroupKills]) {
+            if let Some(count) = sample.get(field) {
+                more = more.max(count.wrapping_sub(killed.replace(count).unwrap_or(count)));
+            }
+        }
+        if more == 0 {
+            return Ok(());
+        }
+        self.kills += more;
+        let lead = |since: Option<u64>| since.map(|since| seconds(self.at.saturating_sub(since)));
+        let seen: Vec<String> = ["amber", "red"]
+            .into_iter()
+            .zip(self.since)
+            .filter_map(|(name, since)| Some(format!("{name} {} before", lead(since)?)))
+            .collect();
+        let seen = if seen.is_empty() { "nothing was seen of it".to_owned() } else { seen.join(", ") };
+        self.unseen += u32::from(self.since[0].is_none());
+        writeln!(out, "{}: killed for memory; {seen}", seconds(self.at))
+    }
+
+    fn end(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Told { samples, episodes, kills, unseen, differ, .. } = self;
+        let [amber, red] = self.under.map(seconds);
+        writeln!(
+            out,
+            "{samples} samples over {}; {episodes} episodes, amber for {amber}, red for {red}; {kills} kills, of which \
+             {unseen} were not seen",
+            seconds(self.at)
+        )?;
+        match differ {
+            0 => writeln!(out, "each decision is as it was recorded"),
+            _ => {
+                writeln!(out, "{differ} decisions are not as they were recorded: another version judged then")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Board;
+    use crate::memory::{Terms, board};
+
+    fn replayed(file: &Path) -> String {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        assert_eq!(replay(file, &mut out, &mut err).unwrap(), EXIT_GOOD, "{}", String::from_utf8_lossy(&err));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_is_recorded_is_replayed() {
+        let folder = std::env::temp_dir().join(format!("edgeward-trace-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (config, file) = (folder.join("edgeward.toml"), folder.join("memory.trace"));
+        std::fs::write(&config, "").unwrap();
+        let mut err = Vec::new();
+        let mut record = || {
+            record(Some(&config), Some(Duration::from_millis(1)), &file, &|_: &str| None, &mut err).unwrap()
+        };
+        assert_eq!(record(), EXIT_GOOD);
+        let said = replayed(&file);
+        assert!(said.starts_with("1 samples over 0.0 s; 0 episodes"), "{said}");
+        assert!(said.ends_with("each decision is as it was recorded\n"), "{said}");
+        assert_eq!(record(), EXIT_FAILED, "an old one is not written over");
+        assert!(String::from_utf8(err).unwrap().contains("name a new file"));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_replay_tells_alarms_leads_and_episodes() {
+        let terms = Terms::new(&Memory::default(), board::of(Board::Generic));
+        let mut told = Told::new(now());
+        let mut out = Vec::new();
+        let mut sample = Sample::default();
+        sample.set(Field::Total, 8 << 20);
+        told.play(&Entry::Terms(terms), &mut out).unwrap();
+        // Wrong on purpose, so that each differs.
+        let blind = step(&mut State::new(terms, now()), &Sample::default(), now());
+        for tenth in 0..3000_u64 {
+            // From 2 GiB, 10 MiB a second from second 100 on; killed at second 300.
+            let leak = tenth.saturating_sub(1000) * 1024;
+            sample.set(Field::Available, (2_u64 << 20).saturating_sub(leak));
+            told.play(&Entry::Sample(tenth * 100, sample, blind), &mut out).unwrap();
+        }
+        sample.set(Field::Kills, 0);
+        told.play(&Entry::Sample(300_000, sample, blind), &mut out).unwrap();
+        sample.set(Field::Kills, 1);
+        sample.set(Field::Available, 2 << 20);
+        for second in 301..400 {
+            told.play(&Entry::Sample(second * 1000, sample, blind), &mut out).unwrap();
+        }
+        told.end(&mut out).unwrap();
+        let said = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(lines[0].contains(" s: amber, ") && lines[0].ends_with(" MiB (host)"), "{said}");
+        assert!(lines[1].contains(" s: red, "), "{said}");
+        assert!(lines.iter().any(|line| line.starts_with("301.0 s: killed for memory; amber ")), "{said}");
+        assert!(lines.iter().any(|line| line.contains(" s: green, ")), "{said}");
+        assert!(said.contains("1 episodes, amber for ") && said.contains("; 1 kills, of which 0 "), "{said}");
+        assert!(said.contains("3100 decisions are not"), "{said}");
+    }
+}

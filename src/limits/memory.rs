@@ -1,0 +1,71 @@
+//! Bounds of the memory watchdog, each with its unit.
+
+use std::time::Duration;
+
+/// `memory.amber`.
+pub const MEMORY_AMBER: Duration = Duration::from_secs(30);
+/// `memory.red`.
+pub const MEMORY_RED: Duration = Duration::from_secs(10);
+/// `memory.hold`.
+pub const MEMORY_HOLD: Duration = Duration::from_secs(15);
+/// `memory.hold` doubles while pressure comes and goes, up to this.
+pub const MEMORY_HOLD_MAX: Duration = Duration::from_secs(300);
+/// Pressure that is back within this comes and goes; well for this long, and the hold is as configured again.
+pub const MEMORY_FLAP: Duration = Duration::from_secs(600);
+/// `memory.interval`: 10 looks a second cost 0.05 % of a core.
+pub const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
+/// `memory.interval` at its smallest.
+pub const MEMORY_INTERVAL_MIN: Duration = Duration::from_millis(10);
+/// Between two looks while nothing is short; `memory.interval` at its largest.
+pub const MEMORY_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// Samples of one axis that are kept.
+pub const MEMORY_RING: usize = 64;
+/// A recent slope is taken over at least this many samples.
+pub const MEMORY_RECENT: usize = 8;
+/// And over at least this time, in milliseconds: less is noise.
+pub const MEMORY_RECENT_MS: u32 = 2000;
+/// Without a sample for this long, in milliseconds, what was before it is forgotten: the box slept.
+pub const MEMORY_GAP_MS: u32 = 10_000;
+/// In a row, so that one odd sample is no sign.
+pub const MEMORY_IN_A_ROW: u8 = 3;
+/// The floor is this part of what is usually free, in thousandths.
+pub const MEMORY_FLOOR_USUAL: u64 = 700;
+/// The floor at least, in KiB; on a small box a sixty-fourth of all memory.
+pub const MEMORY_FLOOR_LEAST: u32 = 128 * 1024;
+/// The reserve at most, in KiB, where the board's share is less; and a quarter of the floor.
+pub const MEMORY_RESERVE: u32 = 256 * 1024;
+/// Differences below this part of all memory are noise: a 128th.
+pub const MEMORY_NOISE_SHIFT: u32 = 7;
+/// Noise at most, in KiB.
+pub const MEMORY_NOISE_MAX: u32 = 256 * 1024;
+/// `some avg10` of memory's PSI from which on it is a sign, in hundredths of a percent.
+pub const MEMORY_PSI_SOME: u32 = 1000;
+/// `full avg10` likewise.
+pub const MEMORY_PSI_FULL: u32 = 1000;
+/// Pages a second that come back from swap, from which on it is a sign: 8 MiB/s.
+pub const MEMORY_SWAP_IN: u32 = 2000;
+/// An OOM kill is a sign for this long, in milliseconds.
+pub const MEMORY_KILL_MS: u32 = 10_000;
+/// After a known unload slopes say nothing for this long, in milliseconds: free memory lags.
+pub const MEMORY_UNLOAD_MS: u32 = 2000;
+/// A load that was let in and says nothing more is over after this, in milliseconds.
+pub const MEMORY_LOAD_MS: u32 = 300_000;
+/// What is usual fades: this part of its excess, in ten-thousandths, each [`MEMORY_FADE_MS`]: 1 % an hour.
+pub const MEMORY_FADE: u32 = 1;
+/// See [`MEMORY_FADE`], in milliseconds.
+pub const MEMORY_FADE_MS: u32 = 36_000;
+/// What lasts for this long without a rise is usual, in milliseconds.
+pub const MEMORY_PLATEAU_MS: u32 = 60_000;
+/// Sets of models whose usual level is remembered; the oldest makes room.
+pub const MEMORY_MARKS: usize = 16;
+/// A source that failed is tried again after this.
+pub const MEMORY_RETRY: Duration = Duration::from_secs(60);
+/// The largest file that a source has, in bytes: /proc/vmstat and a cgroup's memory.stat take 4 to 5 KiB.
+pub const MEMORY_FILE_BYTES: usize = 8192;
+/// A line of a trace, in bytes.
+pub const MEMORY_LINE_BYTES: usize = 512;
+/// A trace that is replayed, in bytes: a day at ten samples a second.
+pub const MEMORY_TRACE_BYTES: u64 = 256 * 1024 * 1024;
+/// A GPU with less memory of its own than this shares the processor's, in bytes: what it calls its own is a small part
+/// set aside at boot.
+pub const MEMORY_CARD_BYTES: u64 = 4 * 1024 * 1024 * 1024;

@@ -1,0 +1,18 @@
+//! Whether memory is about to run out: samples, what is usual, what follows. Pure: neither files nor a clock.
+//!
+//! `watch::sampler` reads, `step` judges, `proxy::pressure` acts on it. A recorded trace replays to the same decisions,
+//! since all that `step` knows is its state, one sample and the time.
+
+pub mod board;
+mod machine;
+mod predict;
+pub mod recorder;
+mod ring;
+pub mod sample;
+mod usual;
+
+pub use predict::{Decision, Event, Reason, State, Terms, step};
+pub use sample::{Axis, Field, Quality, Sample};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,426 @@
+//! The watchdog's judgement: `step` takes one sample and says how memory stands, why, and when to look again.
+//!
+//! Red needs two signs that do not follow from each other (MemFree floors have killed healthy boxes, and so have floors
+//! that do not know what a box lives at): the level, the trend, the kernel's own trouble, a kill. Nothing here
+//! allocates.
+
+use std::time::Instant;
+
+use super::board::Profile;
+use super::machine::Machine;
+use super::ring::{Ring, exhausted_in};
+use super::sample::{Axis, Field, Sample};
+use super::usual::Usual;
+use crate::config::Memory;
+use crate::health::Pressure;
+use crate::limits::{
+    KIB, MEMORY_FLOOR_LEAST, MEMORY_FLOOR_USUAL, MEMORY_GAP_MS, MEMORY_IN_A_ROW, MEMORY_INTERVAL_MAX,
+    MEMORY_KILL_MS, MEMORY_LOAD_MS, MEMORY_NOISE_MAX, MEMORY_NOISE_SHIFT, MEMORY_PSI_FULL, MEMORY_PSI_SOME,
+    MEMORY_RESERVE, MEMORY_SWAP_IN, MEMORY_UNLOAD_MS,
+};
+
+/// By what is judged: the configuration's values over the board's. Memory in KiB, time in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// A floor that does not depend on what is usual.
+    pub floor: Option<u32>,
+    /// A reserve likewise.
+    pub reserve: Option<u32>,
+    /// The floor at most, in thousandths of all memory.
+    pub floor_permille: u32,
+    /// The reserve, likewise.
+    pub reserve_permille: u32,
+    /// Amber when used up within this.
+    pub amber: u32,
+    /// Red when used up within this.
+    pub red: u32,
+    /// This long without a sign.
+    pub hold: u32,
+    /// Between two looks, at least.
+    pub interval: u32,
+    /// As fast as memory can be filled, in KiB a millisecond: how far ahead the next look may be.
+    pub fill: u32,
+    /// Huge pages that are set aside are what the GPU gets.
+    pub huge: bool,
+}
+
+impl Terms {
+    /// The board's, with what the configuration says otherwise.
+    #[must_use]
+    pub fn new(config: &Memory, profile: &Profile) -> Self {
+        let kib = |bytes: usize| u32::try_from(bytes / KIB).unwrap_or(u32::MAX);
+        let ms = |time: std::time::Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        Terms {
+            floor: config.floor.map(kib),
+            reserve: config.reserve.map(kib),
+            floor_permille: profile.floor_permille,
+            reserve_permille: profile.reserve_permille,
+            amber: ms(config.amber),
+            red: ms(config.red),
+            hold: ms(config.hold),
+            interval: ms(config.interval),
+            fill: profile.fill_mib_per_second * 1024 / 1000,
+            huge: profile.huge_pages,
+        }
+    }
+}
+
+/// What edgeward itself knows of memory to come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A model is about to be loaded, by our leave, and is to take this much, in KiB.
+    Loading(u32),
+    /// It is loaded.
+    Loaded,
+    /// A model was unloaded on purpose.
+    Unloaded,
+    /// Which models are resident: any number that tells one set from another.
+    Resident(u64),
+}
+
+/// Why pressure is what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Enough is free.
+    Enough,
+    /// Below the floor.
+    Level,
+    /// It falls so fast that it is used up soon, and is above what is usual.
+    Trend,
+    /// The kernel is busy finding memory, and little is left.
+    Stall,
+    /// A process of the model server's cgroup was killed for memory.
+    Killed,
+    /// A load takes more than it was to take.
+    Overrun,
+    /// Below half the floor, and falling.
+    LevelAndTrend,
+    /// Below half the floor, and the kernel is in trouble or has killed.
+    LevelAndStall,
+    /// Falling fast, and the kernel is in trouble or has killed.
+    TrendAndStall,
+    /// No sign any more, but not for long enough.
+    Held,
+    /// Nothing can be read.
+    Blind,
+}
+
+impl Reason {
+    /// Every one, in the order of the enum: the stable names, for traces and fields, and words for people.
+    const WORDS: [(&'static str, &'static str); 11] = [
+        ("enough", "enough is free"),
+        ("level", "less is available than this box usually lives with"),
+        ("trend", "it falls fast, beyond what is usual"),
+        ("stall", "little is available and programs wait for memory"),
+        ("killed", "a process of the model server was killed for memory"),
+        ("overrun", "a model that is being loaded takes more than expected"),
+        ("level_trend", "little is left, and it goes on falling"),
+        ("level_stall", "little is left, and programs wait for memory"),
+        ("trend_stall", "it falls fast, and programs wait for memory"),
+        ("held", "no sign of it any more, but not for long yet"),
+        ("blind", "nothing of this box's memory can be read"),
+    ];
+
+    /// The stable name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        Reason::WORDS[self as usize].0
+    }
+
+    /// For people.
+    #[must_use]
+    pub const fn in_words(self) -> &'static str {
+        Reason::WORDS[self as usize].1
+    }
+}
+
+/// What follows from a sample. Memory in KiB, time in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The box's state.
+    pub pressure: Pressure,
+    /// Why.
+    pub reason: Reason,
+    /// Where it is worst.
+    pub axis: Axis,
+    /// Available there.
+    pub available: u32,
+    /// All there is.
+    pub total: u32,
+    /// Low below this.
+    pub floor: u32,
+    /// How fast it falls, a second; 0 where it does not.
+    pub rate: u32,
+    /// Until it is used up.
+    pub exhausted_in: Option<u32>,
+    /// Until the next look.
+    pub next: u32,
+}
+
+/// One axis, as it was so far.
+#[derive(Clone, Debug)]
+struct Track {
+    ring: Ring,
+    usual: Usual,
+    /// Signs in a row: below the floor, below half of it, used up soon, used up very soon.
+    rows: [u8; 4],
+}
+
+/// What holds for all axes at one sample.
+#[derive(Clone, Copy)]
+struct Around {
+    ms: u32,
+    /// Programs wait for memory: some of them, all of them.
+    waits: (bool, bool),
+    killed: bool,
+    group_killed: bool,
+    /// Slopes say nothing now.
+    still: bool,
+}
+
+/// Everything that is known from earlier samples. Of a fixed size.
+#[derive(Clone, Debug)]
+pub struct State {
+    terms: Terms,
+    start: Instant,
+    tracks: [Track; Axis::ALL.len()],
+    machine: Machine,
+    /// `pswpin` and when it was read.
+    swapped: Option<(u32, u32)>,
+    /// The kill counters of the box and of the cgroup, and when each last rose.
+    kills: [(Option<u32>, Option<u32>); 2],
+    unloaded: Option<u32>,
+    /// Since when, from how much used on, and how much it is to take.
+    load: Option<(u32, u32, u32)>,
+    /// What the host had in use at the last sample.
+    used: u32,
+}
+
+impl State {
+    /// Nothing is known yet.
+    #[must_use]
+    pub fn new(terms: Terms, start: Instant) -> Self {
+        let track = || Track { ring: Ring::new(), usual: Usual::new(), rows: [0; 4] };
+        State {
+            terms,
+            start,
+            tracks: [track(), track(), track()],
+            machine: Machine::default(),
+            swapped: None,
+            kills: [(None, None); 2],
+            unloaded: None,
+            load: None,
+            used: 0,
+        }
+    }
+
+    /// Judges by other terms from here on.
+    pub fn set_terms(&mut self, terms: Terms) {
+        self.terms = terms;
+    }
+
+    /// The terms.
+    #[must_use]
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// Wraps after 49 days; only differences are used.
+    fn ms(&self, now: Instant) -> u32 {
+        let ms = now.saturating_duration_since(self.start).as_millis() & u128::from(u32::MAX);
+        u32::try_from(ms).unwrap_or(0)
+    }
+
+    /// Takes note of what edgeward knows.
+    pub fn note(&mut self, event: Event, now: Instant) {
+        let ms = self.ms(now);
+        match event {
+            Event::Loading(kib) => self.load = Some((ms, self.used, kib)),
+            Event::Loaded => self.load = None,
+            Event::Unloaded => self.unloaded = Some(ms),
+            Event::Resident(key) => self.tracks.iter_mut().for_each(|track| track.usual.resident(key, ms)),
+        }
+    }
+
+    fn around(&mut self, sample: &Sample, ms: u32) -> Around {
+        let since = |then: Option<u32>, span: u32| then.is_some_and(|then| ms.wrapping_sub(then) < span);
+        let swap_in = sample.get(Field::SwapIn).and_then(|pages| {
+            let (before, then) = self.swapped.replace((pages, ms))?;
+            let took = u64::from(ms.wrapping_sub(then)).max(1);
+            Some(u64::from(pages.wrapping_sub(before)) * 1000 / took)
+        });
+        for ((count, rose), field) in self.kills.iter_mut().zip([Field::Kills, Field::GroupKills]) {
+            let Some(now) = sample.get(field) else { continue };
+            if count.replace(now).is_some_and(|before| before != now) {
+                *rose = Some(ms);
+                self.tracks.iter_mut().for_each(|track| track.usual.forget_top());
+            }
+        }
+        self.load = self.load.filter(|(since, ..)| ms.wrapping_sub(*since) < MEMORY_LOAD_MS);
+        let over = |field, least| sample.get(field).is_some_and(|hundredths| hundredths >= least);
+        let swaps = swap_in.is_some_and(|pages| pages >= u64::from(MEMORY_SWAP_IN));
+        Around {
+            ms,
+            waits: (
+                over(Field::PsiSome, MEMORY_PSI_SOME) || swaps,
+                over(Field::PsiFull, MEMORY_PSI_FULL) || swaps,
+            ),
+            killed: self.kills.iter().any(|(_, rose)| since(*rose, MEMORY_KILL_MS)),
+            group_killed: since(self.kills[1].1, MEMORY_KILL_MS),
+            still: self.load.is_some() || since(self.unloaded, MEMORY_UNLOAD_MS),
+        }
+    }
+
+    /// Of the host: whether the load under way takes a tenth more than it was to take.
+    fn overrun(&self) -> bool {
+        self.load.is_some_and(|(_, before, kib)| {
+            u64::from(self.used.saturating_sub(before)) * 10 > u64::from(kib) * 11
+        })
+    }
+}
+
+/// Takes one sample: the pressure, why, and when to look again.
+pub fn step(state: &mut State, sample: &Sample, now: Instant) -> Decision {
+    let ms = state.ms(now);
+    let around = state.around(sample, ms);
+    let mut worst: Option<Seen> = None;
+    let mut next = u32::try_from(MEMORY_INTERVAL_MAX.as_millis()).unwrap_or(1000);
+    for (axis, track) in Axis::ALL.into_iter().zip(&mut state.tracks) {
+        let Some((available, total)) = sample.axis(axis, state.terms.huge) else { continue };
+        if axis == Axis::Host {
+            state.used = total - available;
+        }
+        let seen = track.judge(&state.terms, around, axis, available, total);
+        let ahead = available.saturating_sub(seen.floor) / state.terms.fill.max(1);
+        next = next.min(ahead.max(state.terms.interval));
+        if worst.as_ref().is_none_or(|worst| seen.is_worse_than(worst)) {
+            worst = Some(seen);
+        }
+    }
+    let mut seen = worst.unwrap_or(Seen::BLIND);
+    if seen.wanted == Pressure::Green && state.overrun() {
+        (seen.wanted, seen.reason) = (Pressure::Amber, Reason::Overrun);
+    }
+    let pressure = state.machine.step(seen.wanted, seen.near, state.terms.hold, ms);
+    if pressure > Pressure::Green {
+        next = state.terms.interval;
+    }
+    for (axis, track) in Axis::ALL.into_iter().zip(&mut state.tracks) {
+        let Some((available, total)) = sample.axis(axis, state.terms.huge) else { continue };
+        if pressure == Pressure::Red {
+            track.usual.forget_top();
+        } else {
+            track.usual.learn(total - available, noise(total), ms);
+        }
+    }
+    Decision {
+        pressure,
+        reason: if pressure > seen.wanted { Reason::Held } else { seen.reason },
+        axis: seen.axis,
+        available: seen.available,
+        total: seen.total,
+        floor: seen.floor,
+        rate: seen.rate,
+        exhausted_in: seen.exhausted_in,
+        next,
+    }
+}
+
+/// One axis, judged.
+struct Seen {
+    wanted: Pressure,
+    /// Not yet a quarter above the floor.
+    near: bool,
+    reason: Reason,
+    axis: Axis,
+    available: u32,
+    total: u32,
+    floor: u32,
+    rate: u32,
+    exhausted_in: Option<u32>,
+}
+
+impl Seen {
+    const BLIND: Seen = Seen {
+        wanted: Pressure::Green,
+        near: false,
+        reason: Reason::Blind,
+        axis: Axis::Host,
+        available: 0,
+        total: 0,
+        floor: 0,
+        rate: 0,
+        exhausted_in: None,
+    };
+
+    fn is_worse_than(&self, other: &Seen) -> bool {
+        // Nearer to its own floor.
+        let nearer = u64::from(self.available) * u64::from(other.floor.max(1))
+            < u64::from(other.available) * u64::from(self.floor.max(1));
+        (self.wanted, self.near, nearer) > (other.wanted, other.near, false)
+    }
+}
+
+/// What is no difference, in KiB.
+fn noise(total: u32) -> u32 {
+    (total >> MEMORY_NOISE_SHIFT).min(MEMORY_NOISE_MAX)
+}
+
+/// `part` thousandths of `whole`.
+fn share(whole: u32, part: u64) -> u32 {
+    u32::try_from(u64::from(whole) * part / 1000).unwrap_or(u32::MAX)
+}
+
+impl Track {
+    fn judge(&mut self, terms: &Terms, around: Around, axis: Axis, available: u32, total: u32) -> Seen {
+        let ms = around.ms;
+        if self.ring.newest(0).is_some_and(|(before, _)| ms.wrapping_sub(before) > MEMORY_GAP_MS) {
+            self.ring.clear();
+        }
+        self.ring.push(ms, available);
+        let used = total - available;
+        let usual = if self.usual.used() == 0 { used } else { self.usual.used() };
+        let least = MEMORY_FLOOR_LEAST.min(total / 64);
+        let learned = share(total.saturating_sub(usual), MEMORY_FLOOR_USUAL).max(least);
+        let floor = terms.floor.unwrap_or(learned.min(share(total, terms.floor_permille.into()))).min(total);
+        let most = share(total, terms.reserve_permille.into()).max(MEMORY_RESERVE);
+        let reserve = terms.reserve.unwrap_or(most).min(floor / 4);
+        let rate = self.ring.rate();
+        let exhausted_in = exhausted_in(available, reserve, rate);
+        // What is usual has been survived: a load after an idle hour falls as fast as a leak. A leak that was too slow
+        // to be told from rest has made itself usual, and ends all the same.
+        let beyond = used > usual.saturating_add(noise(total)) || available < floor / 2;
+        let unusual = beyond && !around.still;
+        let soon = |within: u32| unusual && exhausted_in.is_some_and(|ms| ms < within);
+        let now = [available < floor, available < floor / 2, soon(terms.amber), soon(terms.red)];
+        for (row, now) in self.rows.iter_mut().zip(now) {
+            *row = if now { row.saturating_add(1) } else { 0 };
+        }
+        let [low, lowest, soon, at_once] = self.rows.map(|row| row >= MEMORY_IN_A_ROW);
+        // The kernel's trouble is about the host's memory, or the cgroup's.
+        let host = axis != Axis::Device;
+        let trouble = host && (around.waits.1 || around.killed);
+        let waits = host && around.waits.0 && available < floor.saturating_mul(2);
+        let (wanted, reason) = match (lowest, at_once, trouble) {
+            (true, true, _) => (Pressure::Red, Reason::LevelAndTrend),
+            (true, _, true) => (Pressure::Red, Reason::LevelAndStall),
+            (_, true, true) => (Pressure::Red, Reason::TrendAndStall),
+            _ if soon => (Pressure::Amber, Reason::Trend),
+            _ if low => (Pressure::Amber, Reason::Level),
+            _ if waits => (Pressure::Amber, Reason::Stall),
+            _ if axis == Axis::Group && around.group_killed => (Pressure::Amber, Reason::Killed),
+            _ => (Pressure::Green, Reason::Enough),
+        };
+        Seen {
+            wanted,
+            near: available < floor.saturating_add(floor / 4),
+            reason,
+            axis,
+            available,
+            total,
+            floor,
+            rate,
+            exhausted_in,
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Memory is watched: one task samples it, and tells the stores of the routing in use, and of the one that is tried,
+//! how it stands.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::current::Current;
+use super::gateway::Gateway;
+use crate::config::{Memory, Place};
+use crate::health::Pressure;
+use crate::limits;
+use crate::memory::{Decision, State, step};
+use crate::observe::memory_events;
+use crate::time::now;
+use crate::watch::sampler::Sampler;
+
+/// What is watched, and all that is known of it.
+struct Watched {
+    config: Memory,
+    sampler: Sampler,
+    state: State,
+    pressure: Pressure,
+}
+
+impl Watched {
+    fn new(config: &Memory, before: Option<Watched>) -> Self {
+        let sampler = Sampler::new(config);
+        let terms = sampler.terms(config);
+        let (mut state, pressure) = match before {
+            Some(Watched { state, pressure, .. }) => (state, pressure),
+            None => (State::new(terms, now()), Pressure::Green),
+        };
+        state.set_terms(terms);
+        Watched { config: config.clone(), sampler, state, pressure }
+    }
+
+    fn look(&mut self) -> Decision {
+        let at = now();
+        let decision = step(&mut self.state, self.sampler.read(at), at);
+        if std::mem::replace(&mut self.pressure, decision.pressure) != decision.pressure {
+            memory_events::pressure(&told(&decision));
+        }
+        decision
+    }
+}
+
+/// Watches for as long as edgeward runs; a changed `[memory]` counts at the next look.
+pub async fn keep_watching(current: Rc<Current>) {
+    let mut watched: Option<Watched> = None;
+    loop {
+        let gateway = current.get();
+        let config = &gateway.config.memory;
+        if !config.enabled {
+            watched = None;
+        } else if watched.as_ref().is_none_or(|watched| watched.config != *config) {
+            watched = Some(Watched::new(config, watched.take()));
+        }
+        let decision = watched.as_mut().map(Watched::look);
+        gateway.process.memory.set(decision);
+        let pressure = decision.map_or(Pressure::Green, |decision| decision.pressure);
+        tell(&gateway, pressure);
+        if let Some(candidate) = current.candidate() {
+            tell(&candidate.gateway, pressure);
+        }
+        drop(gateway);
+        let next = decision.map_or(limits::MEMORY_INTERVAL_MAX, |d| Duration::from_millis(u64::from(d.next)));
+        tokio::time::sleep(next).await;
+    }
+}
+
+fn tell(gateway: &Gateway, pressure: Pressure) {
+    let mut store = gateway.store.borrow_mut();
+    for (index, target) in gateway.config.targets.iter().enumerate() {
+        if target.place == Place::Local {
+            store.set_pressure(index, pressure);
+        }
+    }
+}
+
+/// The same in words, and in bytes.
+#[must_use]
+pub fn told(decision: &Decision) -> memory_events::Memory {
+    let bytes = |kib: u32| u64::from(kib) * 1024;
+    memory_events::Memory {
+        pressure: match decision.pressure {
+            Pressure::Green => "green",
+            Pressure::Amber => "amber",
+            Pressure::Red => "red",
+        },
+        reason: decision.reason.in_words(),
+        axis: decision.axis.as_str(),
+        available: bytes(decision.available),
+        total: bytes(decision.total),
+        floor: bytes(decision.floor),
+        rate: bytes(decision.rate),
+        exhausted_in: decision.exhausted_in.map(u64::from),
+    }
+}
