@@ -8,7 +8,6 @@ use std::time::Duration;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// For one task.
@@ -21,7 +20,7 @@ impl Alarm {
     pub fn new() -> Self {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(io::Error::from);
-        Alarm(timer.and_then(|timer| AsyncFd::with_interest(timer, Interest::READABLE)).ok())
+        Alarm(timer.and_then(AsyncFd::new).ok())
     }
 
     /// Resolves after `time`; at least a nanosecond, since 0 disarms it.
