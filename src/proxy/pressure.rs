@@ -12,6 +12,7 @@ use crate::limits;
 use crate::memory::{Decision, State, step};
 use crate::observe::memory_events;
 use crate::time::now;
+use crate::watch::alarm::Alarm;
 use crate::watch::sampler::Sampler;
 
 /// What is watched, and all that is known of it.
@@ -46,6 +47,7 @@ impl Watched {
 
 /// Watches for as long as edgeward runs; a changed `[memory]` counts at the next look.
 pub async fn keep_watching(current: Rc<Current>) {
+    let alarm = Alarm::new();
     let mut watched: Option<Watched> = None;
     loop {
         let gateway = current.get();
@@ -64,7 +66,7 @@ pub async fn keep_watching(current: Rc<Current>) {
         }
         drop(gateway);
         let next = decision.map_or(limits::MEMORY_INTERVAL_MAX, |d| Duration::from_millis(u64::from(d.next)));
-        tokio::time::sleep(next).await;
+        alarm.after(next).await;
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::places;
@@ -122,36 +122,37 @@ impl Sampler {
     /// Looks what kind of box this is. Nothing is opened yet.
     #[must_use]
     pub fn new(config: &Memory) -> Self {
+        const GROUP: [(Kind, &str); 5] = [
+            (Kind::Limit, "memory.max"),
+            (Kind::High, "memory.high"),
+            (Kind::Current, "memory.current"),
+            (Kind::Stat, "memory.stat"),
+            (Kind::Events, "memory.events"),
+        ];
+        const GROUP_1: [(Kind, &str); 4] = [
+            (Kind::Limit, "memory.limit_in_bytes"),
+            (Kind::Current, "memory.usage_in_bytes"),
+            (Kind::Stat, "memory.stat"),
+            (Kind::Events, "memory.oom_control"),
+        ];
+        const CARD: [(Kind, &str); 2] =
+            [(Kind::CardTotal, "mem_info_vram_total"), (Kind::CardUsed, "mem_info_vram_used")];
+        const PROC: [(Kind, &str); 3] =
+            [(Kind::Meminfo, "meminfo"), (Kind::Vmstat, "vmstat"), (Kind::Pressure, "pressure/memory")];
+        let group = places::group(config);
+        let old = group.as_ref().is_some_and(|group| group.join(GROUP_1[0].1).exists());
+        let folders = [
+            (Some(PathBuf::from("/proc")), &PROC[..]),
+            (group, if old { &GROUP_1 } else { &GROUP }),
+            (places::card(), &CARD),
+        ];
         let mut sources = Vec::new();
-        let mut add = |kind, path: &Path| {
-            sources.push(Source { kind, path: path.to_owned(), file: None, trouble: None, read: None });
-        };
-        add(Kind::Meminfo, Path::new("/proc/meminfo"));
-        add(Kind::Vmstat, Path::new("/proc/vmstat"));
-        add(Kind::Pressure, Path::new("/proc/pressure/memory"));
-        if let Some(group) = places::group(config) {
-            let old = group.join("memory.limit_in_bytes").exists();
-            let names: &[(Kind, &str)] = if old {
-                &[
-                    (Kind::Limit, "memory.limit_in_bytes"),
-                    (Kind::Current, "memory.usage_in_bytes"),
-                    (Kind::Stat, "memory.stat"),
-                    (Kind::Events, "memory.oom_control"),
-                ]
-            } else {
-                &[
-                    (Kind::Limit, "memory.max"),
-                    (Kind::High, "memory.high"),
-                    (Kind::Current, "memory.current"),
-                    (Kind::Stat, "memory.stat"),
-                    (Kind::Events, "memory.events"),
-                ]
-            };
-            names.iter().for_each(|(kind, name)| add(*kind, &group.join(name)));
-        }
-        if let Some(card) = places::card() {
-            add(Kind::CardTotal, &card.join("mem_info_vram_total"));
-            add(Kind::CardUsed, &card.join("mem_info_vram_used"));
+        for (folder, files) in folders {
+            let Some(folder) = folder else { continue };
+            for (kind, name) in files {
+                let path = folder.join(name);
+                sources.push(Source { kind: *kind, path, file: None, trouble: None, read: None });
+            }
         }
         Sampler {
             board: places::board(config),
