@@ -93,7 +93,7 @@ pub enum Reason {
     Killed,
     /// A load takes more than it was to take.
     Overrun,
-    /// Below half the floor, and falling.
+    /// Below twice the floor, and falling so fast that it is used up at once.
     LevelAndTrend,
     /// Below half the floor, and the kernel is in trouble or has killed.
     LevelAndStall,
@@ -401,10 +401,13 @@ impl Track {
         let host = axis != Axis::Device;
         let trouble = host && (around.waits.1 || around.killed);
         let waits = host && around.waits.0 && available < floor.saturating_mul(2);
+        // By Red the time to act must be left: what falls so fast is red from twice the floor on, what stands still not
+        // even below half of it.
+        let at_once = at_once && (available < floor.saturating_mul(2) || trouble);
         let (wanted, reason) = match (lowest, at_once, trouble) {
-            (true, true, _) => (Pressure::Red, Reason::LevelAndTrend),
             (true, _, true) => (Pressure::Red, Reason::LevelAndStall),
             (_, true, true) => (Pressure::Red, Reason::TrendAndStall),
+            (_, true, _) => (Pressure::Red, Reason::LevelAndTrend),
             _ if soon => (Pressure::Amber, Reason::Trend),
             _ if low => (Pressure::Amber, Reason::Level),
             _ if waits => (Pressure::Amber, Reason::Stall),

@@ -17,6 +17,7 @@ pub struct Alarm(Option<AsyncFd<OwnedFd>>);
 impl Alarm {
     /// To be made within the runtime. Where the system gives no timer, the runtime's is used.
     #[must_use]
+    #[expect(deprecated, reason = "its successor is unsafe, for types that are less careful than OwnedFd")]
     pub fn new() -> Self {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(io::Error::from);
