@@ -199,13 +199,11 @@ impl Told {
     }
 
     fn kill(&mut self, sample: &Sample, out: &mut dyn Write) -> io::Result<()> {
-        // One in the cgroup is counted by the box too.
-        let mut more = 0;
-        for (killed, field) in self.killed.iter_mut().zip([Field::Kills, Field::GroupKills]) {
-            if let Some(count) = sample.get(field) {
-                more = more.max(count.wrapping_sub(killed.replace(count).unwrap_or(count)));
-            }
-        }
+        // Where a cgroup is watched, others' kills are none of its.
+        let group = sample.get(Field::GroupKills);
+        let count = group.or_else(|| sample.get(Field::Kills));
+        let before = &mut self.killed[usize::from(group.is_some())];
+        let more = count.map_or(0, |count| count.wrapping_sub(before.replace(count).unwrap_or(count)));
         if more == 0 {
             return Ok(());
         }

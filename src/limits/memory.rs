@@ -12,7 +12,7 @@ pub const MEMORY_HOLD: Duration = Duration::from_secs(15);
 pub const MEMORY_HOLD_MAX: Duration = Duration::from_secs(300);
 /// Pressure that is back within this comes and goes; well for this long, and the hold is as configured again.
 pub const MEMORY_FLAP: Duration = Duration::from_secs(600);
-/// `memory.interval`: 10 looks a second cost 0.05 % of a core.
+/// `memory.interval`: 10 looks a second cost 0.11 % of a core (x86-64, release; 1.1 ms a second).
 pub const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 /// `memory.interval` at its smallest.
 pub const MEMORY_INTERVAL_MIN: Duration = Duration::from_millis(10);

@@ -93,7 +93,7 @@ pub enum Reason {
     Killed,
     /// A load takes more than it was to take.
     Overrun,
-    /// Below half the floor, and falling.
+    /// Below twice the floor, and falling so fast that it is used up at once.
     LevelAndTrend,
     /// Below half the floor, and the kernel is in trouble or has killed.
     LevelAndStall,
@@ -172,8 +172,8 @@ struct Around {
     ms: u32,
     /// Programs wait for memory: some of them, all of them.
     waits: (bool, bool),
-    killed: bool,
-    group_killed: bool,
+    /// On the box, and in the cgroup.
+    killed: [bool; 2],
     /// Slopes say nothing now.
     still: bool,
 }
@@ -249,11 +249,12 @@ impl State {
             let took = u64::from(ms.wrapping_sub(then)).max(1);
             Some(u64::from(pages.wrapping_sub(before)) * 1000 / took)
         });
-        for ((count, rose), field) in self.kills.iter_mut().zip([Field::Kills, Field::GroupKills]) {
+        let counters = [(Field::Kills, Axis::Host), (Field::GroupKills, Axis::Group)];
+        for ((count, rose), (field, axis)) in self.kills.iter_mut().zip(counters) {
             let Some(now) = sample.get(field) else { continue };
             if count.replace(now).is_some_and(|before| before != now) {
                 *rose = Some(ms);
-                self.tracks.iter_mut().for_each(|track| track.usual.forget_top());
+                self.tracks[axis as usize].usual.forget_top();
             }
         }
         self.load = self.load.filter(|(since, ..)| ms.wrapping_sub(*since) < MEMORY_LOAD_MS);
@@ -265,8 +266,7 @@ impl State {
                 over(Field::PsiSome, MEMORY_PSI_SOME) || swaps,
                 over(Field::PsiFull, MEMORY_PSI_FULL) || swaps,
             ),
-            killed: self.kills.iter().any(|(_, rose)| since(*rose, MEMORY_KILL_MS)),
-            group_killed: since(self.kills[1].1, MEMORY_KILL_MS),
+            killed: self.kills.map(|(_, rose)| since(rose, MEMORY_KILL_MS)),
             still: self.load.is_some() || since(self.unloaded, MEMORY_UNLOAD_MS),
         }
     }
@@ -399,16 +399,25 @@ impl Track {
         let [low, lowest, soon, at_once] = self.rows.map(|row| row >= MEMORY_IN_A_ROW);
         // The kernel's trouble is about the host's memory, or the cgroup's.
         let host = axis != Axis::Device;
-        let trouble = host && (around.waits.1 || around.killed);
+        let killed = match axis {
+            Axis::Host => around.killed[0],
+            Axis::Device => false,
+            Axis::Group => around.killed[1],
+        };
+        let trouble = host && (around.waits.1 || killed);
         let waits = host && around.waits.0 && available < floor.saturating_mul(2);
+        // By Red the time to act must be left: what falls so fast is red from twice the floor on, what stands still not
+        // even below half of it.
+        let at_once = at_once && (available < floor.saturating_mul(2) || trouble);
         let (wanted, reason) = match (lowest, at_once, trouble) {
-            (true, true, _) => (Pressure::Red, Reason::LevelAndTrend),
             (true, _, true) => (Pressure::Red, Reason::LevelAndStall),
             (_, true, true) => (Pressure::Red, Reason::TrendAndStall),
+            (_, true, _) => (Pressure::Red, Reason::LevelAndTrend),
             _ if soon => (Pressure::Amber, Reason::Trend),
             _ if low => (Pressure::Amber, Reason::Level),
             _ if waits => (Pressure::Amber, Reason::Stall),
-            _ if axis == Axis::Group && around.group_killed => (Pressure::Amber, Reason::Killed),
+            // On the host alone it is no sign: it may have been anything.
+            _ if axis == Axis::Group && killed => (Pressure::Amber, Reason::Killed),
             _ => (Pressure::Green, Reason::Enough),
         };
         Seen {
