@@ -147,7 +147,9 @@ impl Setup {
             "listen = [\"{addr}\"]\n\n\
              [[target]]\nname = \"box\"\nkind = \"llamacpp\"\nurl = \"http://{}\"\nplace = \"local\"\ngroup = \"primary\"\n\n\
              [[target]]\nname = \"other\"\nkind = \"openai\"\nurl = \"http://{}/v1\"\nplace = \"lan\"\ngroup = \"fallback\"\n\n\
-             [router]\ngroups = [\"primary\", \"fallback\"]\n",
+             [router]\ngroups = [\"primary\", \"fallback\"]\n\n\
+             # A breaker would spare the box after its third reset, and there would be no failover to time.\n\
+             [breaker]\nenabled = false\n",
             self.upstream[0], self.upstream[1]
         )
     }
