@@ -8,7 +8,7 @@ use crate::route::budget::in_money;
 /// A terminal's width, in columns.
 const WIDTH: usize = 80;
 
-/// What `edgeward status` prints: lines of at most [`WIDTH`] columns, each paragraph's further lines under its first word.
+/// What `edgeward status` prints: lines of at most 80 columns, each paragraph's further lines under its first word.
 #[must_use]
 pub fn render(status: &Status) -> String {
     let mut page = Page(String::new());
