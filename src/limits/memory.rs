@@ -44,6 +44,14 @@ pub const MEMORY_PSI_SOME: u32 = 1000;
 pub const MEMORY_PSI_FULL: u32 = 1000;
 /// Pages a second that come back from swap, from which on it is a sign: 8 MiB/s.
 pub const MEMORY_SWAP_IN: u32 = 2000;
+/// Over which time they are counted at least, in milliseconds.
+pub const MEMORY_SWAP_MS: u32 = 1000;
+/// A limit of memory that no model server lives in, in bytes: one below it that edgeward meets is its own. edgeward
+/// itself does not come near to filling a larger one.
+pub const MEMORY_GROUP_LEAST: u64 = 1024 * 1024 * 1024;
+/// Huge pages are what a GPU gets where at least this part of all memory is set aside, as a divisor: fewer are some
+/// other program's.
+pub const MEMORY_HUGE_PART: u32 = 4;
 /// An OOM kill is a sign for this long, in milliseconds.
 pub const MEMORY_KILL_MS: u32 = 10_000;
 /// After a known unload slopes say nothing for this long, in milliseconds: free memory lags.

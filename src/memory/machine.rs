@@ -3,48 +3,60 @@
 use crate::health::Pressure;
 use crate::limits::{MEMORY_FLAP, MEMORY_HOLD_MAX};
 
-/// Milliseconds wrap; only differences are used.
+/// One level's signs. Milliseconds wrap; only differences are used.
+#[derive(Clone, Debug, Default)]
+struct Signs {
+    /// When the last was seen.
+    last: u32,
+    /// For how long the level stays without one.
+    hold: u32,
+    /// When the level last ended, if it has not come back since.
+    ended: Option<u32>,
+}
+
+impl Signs {
+    fn within(&self, ms: u32) -> bool {
+        ms.wrapping_sub(self.last) < self.hold
+    }
+
+    /// The level begins: for longer, if it ended a short while ago.
+    fn begins(&mut self, hold: u32, ms: u32) {
+        let flap = u32::try_from(MEMORY_FLAP.as_millis()).unwrap_or(u32::MAX);
+        let most = u32::try_from(MEMORY_HOLD_MAX.as_millis()).unwrap_or(u32::MAX);
+        let again = self.ended.take().is_some_and(|ended| ms.wrapping_sub(ended) < flap);
+        self.hold = if again { self.hold.saturating_mul(2).min(most).max(hold) } else { hold };
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Machine {
     level: Pressure,
-    /// When Amber's and Red's signs were last seen.
-    amber: u32,
-    red: u32,
-    /// For how long pressure stays without a sign.
-    hold: u32,
-    /// When it last fell, if it has not risen since.
-    fell: Option<u32>,
+    amber: Signs,
+    /// For itself: that Amber, which refuses nothing, came and went is no reason to refuse for longer.
+    red: Signs,
 }
 
 impl Machine {
     /// `wanted`: by the signs of now; `near`: not so far above the floor that Amber may end.
     pub fn step(&mut self, wanted: Pressure, near: bool, hold: u32, ms: u32) -> Pressure {
         if wanted >= Pressure::Amber || near {
-            self.amber = ms;
+            self.amber.last = ms;
         }
         if wanted == Pressure::Red {
-            self.red = ms;
+            self.red.last = ms;
         }
-        let within = |since: u32| ms.wrapping_sub(since) < self.hold;
         let held = match self.level {
-            Pressure::Red if within(self.red) => Pressure::Red,
-            Pressure::Red | Pressure::Amber if within(self.amber) => Pressure::Amber,
+            Pressure::Red if self.red.within(ms) => Pressure::Red,
+            Pressure::Red | Pressure::Amber if self.amber.within(ms) => Pressure::Amber,
             _ => Pressure::Green,
         };
         let level = wanted.max(held);
-        if level > self.level {
-            let flap = u32::try_from(MEMORY_FLAP.as_millis()).unwrap_or(u32::MAX);
-            let most = u32::try_from(MEMORY_HOLD_MAX.as_millis()).unwrap_or(u32::MAX);
-            match self.fell.take() {
-                Some(fell) if ms.wrapping_sub(fell) < flap => {
-                    self.hold = self.hold.saturating_mul(2).min(most).max(hold);
-                }
-                Some(_) => self.hold = hold,
-                // From Amber to Red: still the same episode.
-                None => self.hold = self.hold.max(hold),
+        for (at, signs) in [(Pressure::Amber, &mut self.amber), (Pressure::Red, &mut self.red)] {
+            match (self.level >= at, level >= at) {
+                (false, true) => signs.begins(hold, ms),
+                (true, false) => signs.ended = Some(ms),
+                _ => {}
             }
-        } else if level < self.level {
-            self.fell = Some(ms);
         }
         self.level = level;
         level
@@ -75,6 +87,22 @@ mod tests {
         assert_eq!(step(Green, false, 70_000), Green);
         assert_eq!(step(Amber, false, 700_000), Amber);
         assert_eq!(step(Green, false, 715_000), Green, "well for ten minutes: as before");
+    }
+
+    #[test]
+    fn amber_that_comes_and_goes_makes_red_no_longer() {
+        let (mut machine, mut ms) = (Machine::default(), 0);
+        let mut last = |machine: &mut Machine, wanted| {
+            let (level, start) = (machine.step(wanted, false, 15_000, ms), ms);
+            while machine.step(Green, false, 15_000, ms) == level {
+                ms += 1000;
+            }
+            ms - start
+        };
+        let ambers: Vec<_> = (0..5).map(|_| last(&mut machine, Amber)).collect();
+        assert_eq!(ambers, [15_000, 30_000, 60_000, 120_000, 240_000]);
+        assert_eq!(last(&mut machine, Red), 15_000);
+        assert_eq!(last(&mut machine, Red), 30_000, "but Red that comes back does");
     }
 
     proptest! {

@@ -16,7 +16,7 @@ use crate::health::Pressure;
 use crate::limits::{
     KIB, MEMORY_FLOOR_LEAST, MEMORY_FLOOR_USUAL, MEMORY_GAP_MS, MEMORY_IN_A_ROW, MEMORY_INTERVAL_MAX,
     MEMORY_KILL_MS, MEMORY_LOAD_MS, MEMORY_NOISE_MAX, MEMORY_NOISE_SHIFT, MEMORY_PSI_FULL, MEMORY_PSI_SOME,
-    MEMORY_RESERVE, MEMORY_SWAP_IN, MEMORY_UNLOAD_MS,
+    MEMORY_RESERVE, MEMORY_SWAP_IN, MEMORY_SWAP_MS, MEMORY_UNLOAD_MS,
 };
 
 /// By what is judged: the configuration's values over the board's. Memory in KiB, time in milliseconds.
@@ -178,6 +178,17 @@ struct Around {
     still: bool,
 }
 
+impl Around {
+    /// Whether something was killed a moment ago, on the host or in the cgroup.
+    const fn killed(&self, axis: Axis) -> bool {
+        match axis {
+            Axis::Host => self.killed[0],
+            Axis::Device => false,
+            Axis::Group => self.killed[1],
+        }
+    }
+}
+
 /// Everything that is known from earlier samples. Of a fixed size.
 #[derive(Clone, Debug)]
 pub struct State {
@@ -185,8 +196,8 @@ pub struct State {
     start: Instant,
     tracks: [Track; Axis::ALL.len()],
     machine: Machine,
-    /// `pswpin` and when it was read.
-    swapped: Option<(u32, u32)>,
+    /// `pswpin`, when it was read, and pages a second before that.
+    swapped: Option<(u32, u32, u64)>,
     /// The kill counters of the box and of the cgroup, and when each last rose.
     kills: [(Option<u32>, Option<u32>); 2],
     unloaded: Option<u32>,
@@ -244,10 +255,15 @@ impl State {
 
     fn around(&mut self, sample: &Sample, ms: u32) -> Around {
         let since = |then: Option<u32>, span: u32| then.is_some_and(|then| ms.wrapping_sub(then) < span);
-        let swap_in = sample.get(Field::SwapIn).and_then(|pages| {
-            let (before, then) = self.swapped.replace((pages, ms))?;
-            let took = u64::from(ms.wrapping_sub(then)).max(1);
-            Some(u64::from(pages.wrapping_sub(before)) * 1000 / took)
+        let swap_in = sample.get(Field::SwapIn).map(|pages| {
+            let (before, then, rate) = self.swapped.unwrap_or((pages, ms, 0));
+            let took = ms.wrapping_sub(then);
+            // Over a second at least: a tenth of one with 200 pages is a program that wakes up.
+            let over = took >= MEMORY_SWAP_MS;
+            let rate =
+                if over { u64::from(pages.wrapping_sub(before)) * 1000 / u64::from(took) } else { rate };
+            self.swapped = Some(if over { (pages, ms, rate) } else { (before, then, rate) });
+            rate
         });
         let counters = [(Field::Kills, Axis::Host), (Field::GroupKills, Axis::Group)];
         for ((count, rose), (field, axis)) in self.kills.iter_mut().zip(counters) {
@@ -290,7 +306,11 @@ pub fn step(state: &mut State, sample: &Sample, now: Instant) -> Decision {
         if axis == Axis::Host {
             state.used = total - available;
         }
-        let seen = track.judge(&state.terms, around, axis, available, total);
+        // A card, or huge pages, that are all taken harm nobody who lives with it: nothing else needs them.
+        let taken_whole =
+            axis == Axis::Device || axis == Axis::Host && sample.get(Field::Total) != Some(total);
+        let least = if taken_whole { 0 } else { MEMORY_FLOOR_LEAST.min(total / 64) };
+        let seen = track.judge(&state.terms, around, axis, (available, total), least);
         let ahead = available.saturating_sub(seen.floor) / state.terms.fill.max(1);
         next = next.min(ahead.max(state.terms.interval));
         if worst.as_ref().is_none_or(|worst| seen.is_worse_than(worst)) {
@@ -307,11 +327,8 @@ pub fn step(state: &mut State, sample: &Sample, now: Instant) -> Decision {
     }
     for (axis, track) in Axis::ALL.into_iter().zip(&mut state.tracks) {
         let Some((available, total)) = sample.axis(axis, state.terms.huge) else { continue };
-        if pressure == Pressure::Red {
-            track.usual.forget_top();
-        } else {
-            track.usual.learn(total - available, noise(total), ms);
-        }
+        let trouble = axis != Axis::Device && (around.waits.1 || around.killed(axis));
+        track.usual.learn(total - available, noise(total), ms, (pressure == Pressure::Red, trouble));
     }
     Decision {
         pressure,
@@ -372,7 +389,15 @@ fn share(whole: u32, part: u64) -> u32 {
 }
 
 impl Track {
-    fn judge(&mut self, terms: &Terms, around: Around, axis: Axis, available: u32, total: u32) -> Seen {
+    /// `least`: the floor at least, whatever is usual.
+    fn judge(
+        &mut self,
+        terms: &Terms,
+        around: Around,
+        axis: Axis,
+        (available, total): (u32, u32),
+        least: u32,
+    ) -> Seen {
         let ms = around.ms;
         if self.ring.newest(0).is_some_and(|(before, _)| ms.wrapping_sub(before) > MEMORY_GAP_MS) {
             self.ring.clear();
@@ -380,7 +405,6 @@ impl Track {
         self.ring.push(ms, available);
         let used = total - available;
         let usual = if self.usual.used() == 0 { used } else { self.usual.used() };
-        let least = MEMORY_FLOOR_LEAST.min(total / 64);
         let learned = share(total.saturating_sub(usual), MEMORY_FLOOR_USUAL).max(least);
         let floor = terms.floor.unwrap_or(learned.min(share(total, terms.floor_permille.into()))).min(total);
         let most = share(total, terms.reserve_permille.into()).max(MEMORY_RESERVE);
@@ -399,16 +423,14 @@ impl Track {
         let [low, lowest, soon, at_once] = self.rows.map(|row| row >= MEMORY_IN_A_ROW);
         // The kernel's trouble is about the host's memory, or the cgroup's.
         let host = axis != Axis::Device;
-        let killed = match axis {
-            Axis::Host => around.killed[0],
-            Axis::Device => false,
-            Axis::Group => around.killed[1],
-        };
+        let killed = around.killed(axis);
         let trouble = host && (around.waits.1 || killed);
-        let waits = host && around.waits.0 && available < floor.saturating_mul(2);
+        // At what the box lives at, waiting is usual too: a small one is always below twice its floor.
+        let waits = host && around.waits.0 && beyond && available < floor.saturating_mul(2);
         // By Red the time to act must be left: what falls so fast is red from twice the floor on, what stands still not
-        // even below half of it.
-        let at_once = at_once && (available < floor.saturating_mul(2) || trouble);
+        // even below half of it. Not where much is left: a first load falls as fast, has programs wait for their pages,
+        // and may follow a kill.
+        let at_once = at_once && available < floor.saturating_mul(2);
         let (wanted, reason) = match (lowest, at_once, trouble) {
             (true, _, true) => (Pressure::Red, Reason::LevelAndStall),
             (_, true, true) => (Pressure::Red, Reason::TrendAndStall),

@@ -1,5 +1,7 @@
 //! One sample of everything that is known of memory, of a fixed size, and the parsers that fill it.
 
+use crate::limits::MEMORY_HUGE_PART;
+
 /// One figure. Memory is in KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
@@ -148,15 +150,21 @@ impl Sample {
         (self.quality(field) == Quality::Good).then(|| self.values[field as usize])
     }
 
-    /// What is available on `axis`, and all there is, in KiB. `huge`: where huge pages are set aside, they are what a
-    /// GPU's memory comes from.
+    /// What is available on `axis`, and all there is, in KiB. `huge`: where much is set aside as huge pages, they are
+    /// what a GPU's memory comes from.
     #[must_use]
     pub fn axis(&self, axis: Axis, huge: bool) -> Option<(u32, u32)> {
         let (available, total) = match axis {
-            Axis::Host => match self.get(Field::HugeTotal).filter(|total| huge && *total > 0) {
-                Some(total) => (self.get(Field::HugeFree)?, total),
-                None => (self.get(Field::Available)?, self.get(Field::Total)?),
-            },
+            Axis::Host => {
+                let all = self.get(Field::Total)?;
+                match self
+                    .get(Field::HugeTotal)
+                    .filter(|set| huge && *set > 0 && *set >= all / MEMORY_HUGE_PART)
+                {
+                    Some(set) => (self.get(Field::HugeFree)?, set),
+                    None => (self.get(Field::Available)?, all),
+                }
+            }
             Axis::Device => (self.get(Field::DeviceFree)?, self.get(Field::DeviceTotal)?),
             Axis::Group => {
                 let (max, file) = (self.get(Field::GroupMax)?, self.get(Field::GroupFile).unwrap_or(0));
@@ -362,7 +370,9 @@ mod tests {
             assert_eq!(sample.get(field), Some(want), "{field:?}");
         }
         assert_eq!(sample.axis(Axis::Host, false), Some((23_745_536, 24_683_364)));
-        assert_eq!(sample.axis(Axis::Host, true), Some((8192, 32_768)), "huge pages are what a GPU gets");
+        assert_eq!(sample.axis(Axis::Host, true), Some((23_745_536, 24_683_364)), "16 are not the GPU's");
+        sample.set(Field::HugeTotal, 16 << 20);
+        assert_eq!(sample.axis(Axis::Host, true), Some((8192, 16 << 20)), "huge pages are what a GPU gets");
         assert_eq!(sample.axis(Axis::Group, false), Some((4096 - (1024 - 200), 4096)));
         assert_eq!(sample.axis(Axis::Device, false), Some((6 << 20, 8 << 20)));
         for (n, field) in Field::ALL.into_iter().enumerate() {

@@ -1,9 +1,10 @@
 //! What the box lives at: the most that was used and given back, or lasted, for each set of resident models.
 //!
 //! It must not follow a leak, or the floor would fall as fast as the memory does. So a height counts only once memory
-//! has turned (a part of it came back) or has stayed there for a minute; never one that was reached under Red, or that
-//! ended in a kill. A leak that is too slow to be told from rest is left to the least floor, which it takes minutes
-//! to pass. What is not reached again fades by 1 % an hour.
+//! has turned (a part of it came back) or has not risen for a minute; never one that ended in a kill. One that was
+//! reached under Red counts where the server survived it, or a box that dips as low at each prompt would stay Red. A leak
+//! that is too slow to be told from rest is left to the least floor, which it takes minutes to pass. What is not reached
+//! again fades by 1 % an hour.
 
 use crate::limits::{MEMORY_FADE, MEMORY_FADE_MS, MEMORY_MARKS, MEMORY_PLATEAU_MS};
 
@@ -25,7 +26,7 @@ pub(super) struct Usual {
     /// The most used since memory last turned.
     top: u32,
     faded: u32,
-    /// Since when it is flat, and the least and the most used since then.
+    /// Since when it does not rise, and what was used then, and the most since then.
     flat: (u32, u32, u32),
 }
 
@@ -36,7 +37,7 @@ impl Usual {
             current: 0,
             top: 0,
             faded: 0,
-            flat: (0, u32::MAX, 0),
+            flat: (0, 0, 0),
         }
     }
 
@@ -59,13 +60,14 @@ impl Usual {
         self.top = 0;
     }
 
-    /// What is not to be learned from: it was about to run out, or ended in a kill.
+    /// What is not to be learned from: it ended in a kill.
     pub fn forget_top(&mut self) {
-        self.top = 0;
+        (self.top, self.flat) = (0, (0, 0, 0));
     }
 
-    /// A sample, after it was judged; `noise` and more is a difference.
-    pub fn learn(&mut self, used: u32, noise: u32, ms: u32) {
+    /// A sample, after it was judged; `noise` and more is a difference. `red`: it was about to run out; `trouble`: the
+    /// kernel could hardly find any, so what lasts is no rest.
+    pub fn learn(&mut self, used: u32, noise: u32, ms: u32, (red, trouble): (bool, bool)) {
         let mark = &mut self.marks[self.current].used;
         if *mark == 0 {
             // Where it was found is the best guess.
@@ -74,12 +76,17 @@ impl Usual {
         }
         self.top = self.top.max(used);
         if self.top - used > noise.saturating_mul(2) {
-            *mark = (*mark).max(self.top);
+            // A server that died gives back more than came on top of what is usual.
+            if !red || used.saturating_add(noise) >= *mark {
+                *mark = (*mark).max(self.top);
+            }
             self.top = used;
         }
-        let (since, low, high) = self.flat;
-        let (low, high) = (low.min(used), high.max(used));
-        self.flat = if high - low > noise / 2 { (ms, used, used) } else { (since, low, high) };
+        let (since, first, high) = self.flat;
+        let high = high.max(used);
+        let ended =
+            trouble || used > first.saturating_add(noise / 2) || high - used > noise.saturating_mul(2);
+        self.flat = if ended { (ms, used, used) } else { (since, first, high) };
         if ms.wrapping_sub(self.flat.0) >= MEMORY_PLATEAU_MS {
             *mark = (*mark).max(self.flat.2);
         }
@@ -102,7 +109,7 @@ mod tests {
     fn live(usual: &mut Usual, ms: &mut u32, used: impl IntoIterator<Item = u32>) {
         for used in used {
             *ms += 1000;
-            usual.learn(used, NOISE, *ms);
+            usual.learn(used, NOISE, *ms, (false, false));
         }
     }
 
@@ -128,9 +135,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_server_survived_under_red_is_usual_and_what_it_died_of_is_not() {
+        for (after, want) in [(6_000_000, 7_000_000), (5_990_000, 7_000_000), (1_000_000, 6_000_000)] {
+            let mut usual = Usual::new();
+            usual.learn(6_000_000, NOISE, 0, (false, false));
+            usual.learn(7_000_000, NOISE, 1000, (true, false));
+            usual.learn(after, NOISE, 2000, (true, false));
+            assert_eq!(usual.used(), want, "{after}");
+        }
+        // It breathes, by more than noise and less than what counts as a turn.
+        for trouble in [false, true] {
+            let mut usual = Usual::new();
+            usual.learn(6_000_000, NOISE, 0, (false, false));
+            (1..100).for_each(|n| usual.learn(6_500_000 - n % 5 * 20_000, NOISE, n * 1000, (true, trouble)));
+            assert_eq!(usual.used() > 6_000_000, !trouble);
+        }
+    }
+
+    #[test]
     fn each_set_of_models_has_its_own_and_the_oldest_makes_room() {
         let mut usual = Usual::new();
-        usual.learn(100, 10, 0);
+        usual.learn(100, 10, 0, (false, false));
         for key in 1..100_u32 {
             usual.resident(key.into(), key);
             usual.marks[usual.current].used = 1000 + key;

@@ -74,10 +74,13 @@ pub fn group(config: &Memory) -> Option<PathBuf> {
     config.cgroup.clone().or_else(|| shared_group(&text("/proc/self/cgroup"), &|folder| has_limit(folder)))
 }
 
+/// Whether it has a limit that a model server may live in. In a container of edgeward alone the limit is edgeward's, and
+/// small.
 fn has_limit(folder: &Path) -> bool {
     // Version 1 has "no limit" as 2^63 less a page; more than any box has is none.
-    let limit = |file: &str| text(folder.join(file)).parse::<u64>().is_ok_and(|bytes| bytes < 1 << 60);
-    limit("memory.max") || limit("memory.high") || limit("memory.limit_in_bytes")
+    const FILES: [&str; 3] = ["memory.max", "memory.high", "memory.limit_in_bytes"];
+    let limit = FILES.iter().filter_map(|file| text(folder.join(file)).parse::<u64>().ok()).min();
+    limit.is_some_and(|bytes| (limits::MEMORY_GROUP_LEAST..1 << 60).contains(&bytes))
 }
 
 /// From `/proc/self/cgroup`: edgeward's own, or one around it, that has a limit. The limit of its own unit is not the
@@ -127,6 +130,25 @@ mod tests {
         let inner = "/sys/fs/cgroup/memory/docker/1";
         assert_eq!(found(old, &["/sys/fs/cgroup/memory", inner]).as_deref(), Some(inner));
         assert_eq!(found("nonsense\n::\n", &["/sys/fs/cgroup"]), None);
+    }
+
+    #[test]
+    fn a_limit_too_small_for_a_model_server_is_edgewards_own() {
+        let folder = std::env::temp_dir().join(format!("edgeward-places-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        for (max, high, want) in [
+            ("268435456", "max", false),
+            ("8589934592", "268435456", false),
+            ("max", "max", false),
+            ("8589934592", "max", true),
+            ("max", "8589934592", true),
+            ("9223372036854771712", "max", false),
+        ] {
+            fs::write(folder.join("memory.max"), format!("{max}\n")).unwrap();
+            fs::write(folder.join("memory.high"), format!("{high}\n")).unwrap();
+            assert_eq!(has_limit(&folder), want, "{max} {high}");
+        }
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
