@@ -234,7 +234,9 @@ impl Store {
             spoke: Cell::default(),
         };
         let Some(entry) = self.targets.get_mut(target) else { return Ok(ticket) };
-        if let Some(why) = entry.shut(now) {
+        if let Some(why) = entry.shut(now)
+            && !(last_resort && why == Why::PressureRed)
+        {
             return Err(why);
         }
         let seed = mixed(self.seed, target as u64);

@@ -213,6 +213,7 @@ fn the_worst_reason_is_told_first() {
     store.set_absent(0, false);
     assert_eq!(standing(&store, 0, "m", now), Standing::Out(Why::PressureRed));
     assert_eq!(store.begin(0, "m", false, now), Err(Why::PressureRed));
+    assert!(store.begin(0, "m", true, now).is_ok(), "rather than nobody");
     store.set_pressure(0, Pressure::Amber);
     assert_eq!((standing(&store, 0, "m", now), store.pressure(0)), (Standing::Fit, Pressure::Amber));
     failed(&mut store, 0, "m", Cause::ModelMissing, None, now);

@@ -311,3 +311,16 @@ fn a_path_is_joined_to_the_base_as_its_users_write_it() {
         assert_eq!(joined_path(&config.targets[0], path), want, "{kind} {url}");
     }
 }
+
+#[test]
+fn a_box_without_memory_is_asked_only_where_nobody_else_is_left() {
+    let config = five();
+    let (mut store, now) = (store(&config), crate::time::now());
+    store.set_pressure(2, crate::health::Pressure::Red);
+    let plan = planned_with(&config, &store, &chat("m"), now);
+    assert_eq!(names(&config, &plan), ["d", "b", "e", "a", "c"]);
+    let last: Vec<_> = plan.candidates.iter().map(|candidate| candidate.last_resort).collect();
+    assert_eq!(last, [false, false, false, false, true]);
+    store.set_pressure(2, crate::health::Pressure::Green);
+    assert_eq!(names(&config, &planned_with(&config, &store, &chat("m"), now))[0], "c");
+}
