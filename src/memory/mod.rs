@@ -6,12 +6,14 @@
 pub mod board;
 mod machine;
 mod predict;
+mod reason;
 pub mod recorder;
 mod ring;
 pub mod sample;
 mod usual;
 
-pub use predict::{Decision, Event, Reason, State, Terms, step};
+pub use predict::{Decision, Event, State, Terms, step};
+pub use reason::Reason;
 pub use sample::{Axis, Field, Quality, Sample};
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 use std::fmt::{self, Write};
 use std::time::{Duration, Instant};
 
-use super::predict::{Decision, Event, Reason, State, Terms, step};
+use super::predict::{Decision, Event, State, Terms, step};
+use super::reason::Reason;
 use super::sample::{Axis, Field, Sample, digits};
 use crate::health::Pressure;
 
