@@ -74,12 +74,21 @@ pub async fn probe(gateway: &Rc<Gateway>, target: usize) {
 }
 
 async fn ask(gateway: &Gateway, target: usize, config: &Target) -> Result<(), Failure> {
+    ask_at(gateway, target, config, path(config)).await?;
+    if config.kind == Kind::Ollama && config.probe.path.is_none() {
+        // Its version comes from a server whose scheduler hangs, too; what it has loaded does not.
+        ask_at(gateway, target, config, route::joined_path(config, "/api/ps")).await?;
+    }
+    Ok(())
+}
+
+async fn ask_at(gateway: &Gateway, target: usize, config: &Target, path: String) -> Result<(), Failure> {
     let link = gateway.upstreams.connect_beside(target, false).await?;
-    let reply = match link.send(request(config)?).await {
+    let reply = match link.send(request(config, &path)?).await {
         Ok(reply) => reply,
         Err(SendError::Stale(_)) => {
             let link: Link = gateway.upstreams.connect_beside(target, true).await?;
-            link.send(request(config)?).await.map_err(SendError::into_failure)?
+            link.send(request(config, &path)?).await.map_err(SendError::into_failure)?
         }
         Err(error) => return Err(error.into_failure()),
     };
@@ -99,8 +108,8 @@ async fn read_to_end(mut reply: Reply) {
     }
 }
 
-fn request(config: &Target) -> Result<Request<RequestBody>, Failure> {
-    let mut request = Request::builder().method(Method::GET).uri(path(config));
+fn request(config: &Target, path: &str) -> Result<Request<RequestBody>, Failure> {
+    let mut request = Request::builder().method(Method::GET).uri(path);
     if let Some(headers) = request.headers_mut() {
         head::to_upstream(headers, &HeaderMap::new(), config, &HeaderMap::new());
     }

@@ -45,6 +45,10 @@ fn each_kind_is_asked_what_costs_it_least_with_its_own_key() {
             server.requested(1).await;
             let asked = server.requests().remove(0);
             assert_eq!((asked.method.as_str(), asked.path.as_str()), ("GET", path));
+            if kind == "ollama" {
+                server.requested(2).await;
+                assert_eq!(server.requests()[1].path, "/api/ps");
+            }
             let key = if kind == "anthropic" { "x-api-key" } else { "authorization" };
             assert_eq!(
                 asked.header(key).is_some_and(|key| key.ends_with("sk-probes-own-key")),
