@@ -57,6 +57,7 @@ const PURE: &[&str] = &[
     "memory/",
     "config/rollout.rs",
     "proxy/exchange.rs",
+    "proxy/exchange/",
     "proxy/relay.rs",
     "proxy/turns.rs",
     "cause.rs",

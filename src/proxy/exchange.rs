@@ -10,128 +10,19 @@
 
 use std::time::{Duration, Instant};
 
+mod clock;
+mod hedging;
+mod said;
+
+pub use said::{Action, Event, Tried};
+
 use super::turns::{Turn, Turns};
 use crate::cause::Cause;
 use crate::config::Retry;
 use crate::gate::{Emptiness, Verdict};
 use crate::limits::{ATTEMPTS_MAX, DONE_GRACE, FINISH_GRACE, PROGRESS_EXTENSION_MAX};
 use crate::route::Candidate;
-
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event<'a> {
-    /// The plan is made.
-    Start,
-    /// A place at the candidate is waited for first, this long at most.
-    Waits(Duration),
-    /// The connection stands.
-    Connected,
-    /// A reused connection was closed before it gave a response byte: nothing is known about the target.
-    Stale,
-    /// The attempt failed before it gave anything to judge.
-    Failed(Cause),
-    /// A response head that may become an answer: the gate takes over.
-    Head,
-    /// The engine reported that it got further with the prompt.
-    Progress,
-    /// The hedge that [`Action::Hedge`] asked for runs now. Nothing is told where it does not.
-    Hedges(usize),
-    /// The hedge has its first token.
-    HedgeWon,
-    /// The hedge failed; its target may have named a pause.
-    HedgeFailed(Cause, Option<Duration>),
-    /// The gate's verdict.
-    Verdict(&'a Verdict),
-    /// The target refused, and may have named a pause; [`Cause::ClientFault`] means that its answer belongs to the
-    /// client.
-    Rejected(Cause, Option<Duration>),
-    /// What the retry budget says to [`Action::AskRetry`].
-    MayRetry(bool),
-    /// After the commit: something that is not a sign of life only was relayed.
-    Moved {
-        /// Content or thinking was among it.
-        spoke: bool,
-        /// A finish reason was seen, and nothing said after it: of several choices, each has its own.
-        finished: bool,
-        /// The protocol's end marker was seen by now. After a token it is an end, also without a finish reason:
-        /// servers that send none exist (WIRE-CASES B47 to B53), and an error before it is an error all the same.
-        done: bool,
-    },
-    /// After the commit: the body's clean end. `whole`: the transport's end is the answer's end.
-    Ended {
-        /// True for a body without a protocol of its own.
-        whole: bool,
-    },
-    /// After the commit: the connection broke, or the stream says that it failed.
-    Broke(Cause),
-    /// After the commit: the stream carried an error event.
-    ErrorEvent(Cause),
-    /// `deadline()` has passed.
-    Deadline,
-    /// Stop now: the client is gone, an operator cancels, edgeward stops.
-    Stop(Cause),
-}
-
-/// What to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Drop what is left of the last attempt, then open or reuse a connection to this candidate.
-    Connect {
-        /// Position in the plan.
-        candidate: usize,
-        /// Not from the pool.
-        fresh: bool,
-    },
-    /// Draw one retry from the budget, and tell by [`Event::MayRetry`]. It is drawn only if it will be made.
-    AskRetry,
-    /// Drop what is left of the last attempt, then wait for the deadline.
-    Pause,
-    /// Send the request.
-    Send,
-    /// Read on, judge or relay what comes.
-    Read,
-    /// Go on with what is under way.
-    Wait,
-    /// Show the client a sign of life.
-    Beat,
-    /// Ask this candidate, too, if a hedge may be had; go on with what is under way meanwhile.
-    Hedge {
-        /// Position in the plan.
-        candidate: usize,
-    },
-    /// The hedge is out of time: drop it, and go on.
-    DropHedge,
-    /// Drop what is left of the last attempt: the hedge is the attempt from here on, wait for what comes of it.
-    Adopt {
-        /// Position in the plan.
-        candidate: usize,
-    },
-    /// Out of time while gating: ask the gate what it makes of it, with this cause.
-    Expire(Cause),
-    /// Release the held bytes, then relay.
-    Commit,
-    /// The client gets the answer that the last attempt was refused with, unchanged.
-    PassRejection,
-    /// The client gets the kept empty answer, as it came.
-    PassEmpty,
-    /// The client gets one error for all that failed.
-    Refuse(Cause),
-    /// The answer is whole.
-    EndClean,
-    /// The answer broke: an error in the client's dialect, then an unclean end.
-    EndBroken(Cause),
-    /// Nobody is left to answer to.
-    Abandon,
-}
-
-/// One failed attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tried {
-    /// Position in the plan.
-    pub candidate: usize,
-    /// Why it failed.
-    pub cause: Cause,
-}
+use clock::TokenClock;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -185,16 +76,6 @@ enum Hedge {
     Due(Instant),
     /// At this candidate, until then.
     Running(usize, Instant),
-}
-
-/// The first-token deadline of one attempt. It is measured from the moment the request could be sent,
-/// and only real progress moves it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct TokenClock {
-    until: Instant,
-    hard: Instant,
-    allowance: Duration,
-    cause: Cause,
 }
 
 /// The machine of one request.
@@ -634,58 +515,6 @@ impl Exchange {
         self.refuse(Cause::TimeoutTotal)
     }
 
-    /// The present attempt is late: the next candidate that was not asked yet, if there is one.
-    fn hedge_deadline(&mut self, now: Instant) -> Option<Action> {
-        match self.hedge {
-            Some(Hedge::Due(at)) if now >= at => {
-                self.hedge = None;
-                let Turn::First(candidate) = self.next_turn(None, now) else { return None };
-                Some(Action::Hedge { candidate })
-            }
-            Some(Hedge::Running(_, until)) if now >= until => {
-                self.hedge_failed(Cause::TimeoutFirstToken, None, now);
-                Some(Action::DropHedge)
-            }
-            Some(_) | None => None,
-        }
-    }
-
-    fn hedges(&mut self, candidate: usize, now: Instant) -> Action {
-        let Some(hedge) = self.candidates.get(candidate) else { return Action::Wait };
-        if self.hedge.is_none() && self.next_turn(None, now) == Turn::First(candidate) {
-            let until = now + hedge.deadlines.connect + self.allowance(hedge);
-            self.turns.asked(candidate);
-            self.hedge = Some(Hedge::Running(candidate, until));
-        }
-        Action::Wait
-    }
-
-    fn hedge_won(&mut self, n: usize, now: Instant) -> Action {
-        match self.hedge.take() {
-            Some(Hedge::Running(winner, _)) => {
-                self.note(n, Cause::Hedged);
-                self.commit(winner, now)
-            }
-            Some(Hedge::Due(_)) | None => Action::Wait,
-        }
-    }
-
-    fn hedge_failed(&mut self, cause: Cause, wait: Option<Duration>, now: Instant) {
-        if let Some(Hedge::Running(n, _)) = self.hedge {
-            self.hedge = None;
-            self.note(n, cause);
-            let most = self.candidates.get(n).map_or(0, |candidate| candidate.max_retries);
-            self.turns.failed(n, most, cause, wait, now);
-        }
-    }
-
-    /// Whatever the hedge would have said is of no use any more.
-    fn lose_hedge(&mut self, cause: Cause) {
-        if let Some(Hedge::Running(n, _)) = self.hedge.take() {
-            self.note(n, cause);
-        }
-    }
-
     fn refuse(&mut self, cause: Cause) -> Action {
         self.lose_hedge(cause);
         self.state = State::Done;
@@ -721,20 +550,6 @@ impl Exchange {
     fn note(&mut self, candidate: usize, cause: Cause) {
         // One entry an attempt, and there are at most ATTEMPTS_MAX: this cannot be full.
         let _full = self.tried.push(Tried { candidate, cause });
-    }
-}
-
-impl TokenClock {
-    /// Headers end the wait for a load, not the wait for a token.
-    fn after_head(self, now: Instant) -> TokenClock {
-        if self.cause != Cause::TimeoutLoad {
-            return self;
-        }
-        TokenClock { until: now + self.allowance, cause: Cause::TimeoutFirstToken, ..self }
-    }
-
-    fn extended(self, now: Instant) -> TokenClock {
-        TokenClock { until: self.until.max((now + self.allowance).min(self.hard)), ..self }
     }
 }
 

@@ -82,12 +82,8 @@ impl Spending {
         key: Option<Account>,
         when: When,
     ) -> Option<Passed> {
-        let priced = config.price.is_some();
-        let mut books = self.books.borrow_mut();
-        let own = accounts.targets.get(target).map_or(Ok(()), |own| books.allows(*own, priced, when));
-        let all =
-            own.and_then(|()| key.filter(|_| priced).map_or(Ok(()), |key| books.allows(key, true, when)));
-        all.err().map(passed)
+        let of_key = |books: &mut Books, key| books.allows(key, true, when);
+        self.barred(accounts, target, config, key, when, of_key)
     }
 
     /// The same for an attempt that begins now: since its plan was made, others may have taken what was left. Of the
@@ -101,12 +97,25 @@ impl Spending {
         key: Option<Account>,
         when: When,
     ) -> Option<Passed> {
+        let of_key = |books: &mut Books, key| books.allows_money(key, when);
+        self.barred(accounts, target, config, key, when, of_key)
+    }
+
+    fn barred(
+        &self,
+        accounts: &Accounts,
+        target: usize,
+        config: &Target,
+        key: Option<Account>,
+        when: When,
+        of_key: impl Fn(&mut Books, Account) -> Result<(), Exhausted>,
+    ) -> Option<Passed> {
         let priced = config.price.is_some();
         let mut books = self.books.borrow_mut();
         let own = accounts.targets.get(target).map_or(Ok(()), |own| books.allows(*own, priced, when));
-        let all =
-            own.and_then(|()| key.filter(|_| priced).map_or(Ok(()), |key| books.allows_money(key, when)));
-        all.err().map(passed)
+        own.and_then(|()| key.filter(|_| priced).map_or(Ok(()), |key| of_key(&mut books, key)))
+            .err()
+            .map(passed)
     }
 
     /// A request of `key` is taken on.

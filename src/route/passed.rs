@@ -28,8 +28,6 @@ pub enum Passed {
     Budget(BudgetWhat, Option<Duration>),
     /// It has `max_concurrent` requests already.
     Full,
-    /// A drill takes it for failed.
-    Drill,
 }
 
 /// Something that not every target can do.
@@ -68,7 +66,7 @@ impl Passed {
     /// Whether time, rather than a change of the configuration or of the request, may end it.
     #[must_use]
     pub const fn passes(self) -> bool {
-        matches!(self, Passed::Health(_) | Passed::Budget(..) | Passed::Full | Passed::Drill)
+        matches!(self, Passed::Health(_) | Passed::Budget(..) | Passed::Full)
     }
 
     /// Whether a budget is used up.
@@ -104,7 +102,6 @@ impl Passed {
                 return format!("has used up its budget of {what}{}", more.unwrap_or_default());
             }
             Passed::Full => "is as busy as `max_concurrent` allows",
-            Passed::Drill => "is taken for failed by a drill",
         };
         words.to_owned()
     }

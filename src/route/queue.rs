@@ -171,29 +171,6 @@ impl Queues {
         None
     }
 
-    /// Whose wait is over: out of the queue, and to be told so.
-    #[must_use = "who is out must be told"]
-    pub fn expire(&mut self, now: Instant) -> Vec<Pass> {
-        let mut over = Vec::new();
-        for (lane, door) in self.lanes.iter_mut().enumerate() {
-            door.retain(|number, until| {
-                let stays = until > now;
-                if !stays {
-                    over.push(Pass { lane: Lane(lane), number });
-                }
-                stays
-            });
-        }
-        over
-    }
-
-    /// When the first wait is over.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        let clients = self.lanes.iter().flat_map(|door| &door.waiting).flatten();
-        clients.flat_map(|client| &client.requests).map(|(_, until)| *until).min()
-    }
-
     /// Requests at the target.
     #[must_use]
     pub fn inside(&self, lane: Lane) -> usize {

@@ -40,7 +40,6 @@ enum Step {
     /// The nth of all requests ever, whatever became of it.
     Leave(usize),
     Pass(u64),
-    Expire,
     Configure(Option<u32>),
 }
 
@@ -50,7 +49,6 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..2_usize, 0..4_u64, priority).prop_map(|(lane, client, priority)| Step::Enter { lane, client, priority }),
         5 => any::<prop::sample::Index>().prop_map(|at| Step::Leave(at.index(200))),
         2 => (0..1500_u64).prop_map(Step::Pass),
-        1 => Just(Step::Expire),
         1 => prop::option::of(0..5_u32).prop_map(Step::Configure),
     ]
 }
@@ -112,14 +110,6 @@ proptest! {
                     woken.extend(next);
                 }
                 Step::Pass(ms) => now += Duration::from_millis(ms),
-                Step::Expire => {
-                    for pass in queues.expire(now) {
-                        let (lane, old) = states[&pass];
-                        prop_assert!(matches!(old, State::Waits(until) if until <= now), "{old:?}");
-                        states.insert(pass, (lane, State::Out));
-                    }
-                    prop_assert!(queues.deadline().is_none_or(|at| at > now));
-                }
                 Step::Configure(limit) => {
                     most[0] = limit;
                     let (again, more) = queues.configure([("b", most[1]), ("a", most[0])]);
@@ -249,8 +239,7 @@ fn a_wait_ends_in_time_and_giving_up_is_leaving() {
     let inside = is_in(queues.enter(lane, 1, Priority::Normal, &QUEUE, now));
     let first = waits(queues.enter(lane, 1, Priority::Normal, &QUEUE, now));
     let second = waits(queues.enter(lane, 1, Priority::Normal, &QUEUE, now + QUEUE.time / 2));
-    assert_eq!(queues.deadline(), Some(now + QUEUE.time));
-    assert_eq!(queues.expire(now + QUEUE.time), [first]);
+    assert_eq!(queues.leave(first), None, "nobody is let in by that");
     assert_eq!(queues.leave(first), None, "it is out already");
     assert_eq!(queues.leave(inside), Some(second));
     // Let in, but it went away before it was told: the slot is free again.

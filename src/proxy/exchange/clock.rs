@@ -1,0 +1,29 @@
+//! How long one attempt may take to its first token.
+
+use std::time::{Duration, Instant};
+
+use crate::cause::Cause;
+
+/// The first-token deadline of one attempt. It is measured from the moment the request could be sent,
+/// and only real progress moves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TokenClock {
+    pub(super) until: Instant,
+    pub(super) hard: Instant,
+    pub(super) allowance: Duration,
+    pub(super) cause: Cause,
+}
+
+impl TokenClock {
+    /// Headers end the wait for a load, not the wait for a token.
+    pub(super) fn after_head(self, now: Instant) -> TokenClock {
+        if self.cause != Cause::TimeoutLoad {
+            return self;
+        }
+        TokenClock { until: now + self.allowance, cause: Cause::TimeoutFirstToken, ..self }
+    }
+
+    pub(super) fn extended(self, now: Instant) -> TokenClock {
+        TokenClock { until: self.until.max((now + self.allowance).min(self.hard)), ..self }
+    }
+}
