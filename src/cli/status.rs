@@ -31,10 +31,10 @@ pub fn status(
             Ok(EXIT_GOOD)
         }
         Err(tried) => {
-            writeln!(err, "edgeward: no running edgeward answers: {tried}")?;
+            writeln!(err, "edgeward: no status: {tried}")?;
             writeln!(
                 err,
-                "start it with `edgeward run`, or name the file that it was started with: --config F"
+                "if none runs, start it with `edgeward run`; if it was started with another file, name that: --config F"
             )?;
             Ok(EXIT_FAILED)
         }

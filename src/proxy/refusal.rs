@@ -52,7 +52,7 @@ pub fn all_failed(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)],
             write!(message, "{} {}: {failure}", if at == 0 { "" } else { ";" }, gateway.name(*target));
     }
     for (target, why) in &plan.passed {
-        if why.passes() {
+        if why.is_told() {
             let _infallible = write!(message, "; {} {}", gateway.name(*target), why.in_words());
         }
     }

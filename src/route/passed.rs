@@ -69,6 +69,13 @@ impl Passed {
         matches!(self, Passed::Health(_) | Passed::Budget(..) | Passed::Full)
     }
 
+    /// Whether whoever made the request should be told beside what failed: it may end by itself, or is about this
+    /// request alone.
+    #[must_use]
+    pub const fn is_told(self) -> bool {
+        self.passes() || matches!(self, Passed::LocalOnly(_) | Passed::Lacks(_) | Passed::Context(_))
+    }
+
     /// Whether a budget is used up.
     #[must_use]
     pub const fn is_budget(self) -> bool {

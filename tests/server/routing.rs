@@ -1,10 +1,10 @@
 //! Who gets a request, through the built program: weights, conversations, prompts that stay in.
 
 use edgeward::sim::model::healthy;
-use edgeward::sim::server::SimServer;
+use edgeward::sim::server::{SimServer, refused_port};
 
 use crate::LIMIT;
-use crate::program::{CHAT, Program, ask, chat, run, target};
+use crate::program::{CHAT, Program, ask, chat, run, target, target_at};
 
 /// In one group, unlike [`target`]'s.
 fn in_group(name: &str, server: &SimServer, more: &str) -> String {
@@ -36,6 +36,22 @@ fn a_prompt_that_must_stay_in_does_and_an_unclear_wish_is_refused() {
         assert_eq!((near.counts().requests, far.counts().requests), before);
         let seen = near.requests().pop().unwrap();
         assert_eq!(seen.header("x-edgeward-local-only"), None, "it says nothing to a target");
+    });
+}
+
+#[test]
+fn who_could_have_answered_but_for_the_prompts_bounds_is_named_beside_who_failed() {
+    run(LIMIT, async {
+        let far = SimServer::start(healthy("b")).await.unwrap();
+        let dead = refused_port().unwrap();
+        let lan = target("lan", "vllm", &far, "").replace("place = \"local\"", "place = \"lan\"");
+        let gone = target_at("box", "vllm", &format!("http://{}", dead.addr()), "max_retries = 0");
+        let program = Program::start(&(gone + &lan)).await;
+        let answer = ask(program.addr, "POST", CHAT, &[("x-edgeward-local-only", "true")], &chat(true)).await;
+        assert_eq!(answer.status, 502);
+        let text = answer.text();
+        assert!(text.contains("lan is off this box, and this prompt must stay on it"), "{text}");
+        assert_eq!(far.counts().requests, 0);
     });
 }
 
