@@ -3,7 +3,9 @@
 //! `watch::sampler` reads, `step` judges, `proxy::pressure` acts on it. A recorded trace replays to the same decisions,
 //! since all that `step` knows is its state, one sample and the time.
 
+pub mod admit;
 pub mod board;
+pub mod kernel;
 mod machine;
 mod predict;
 mod reason;

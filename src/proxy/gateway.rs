@@ -20,7 +20,7 @@ use crate::cause::{Cause, Failure};
 use crate::config::{Config, Place, Target};
 use crate::gate::pool::{Buffer, Pool};
 use crate::health::store::Store;
-use crate::memory::Decision;
+use crate::memory::{self, Decision};
 use crate::observe::metrics::{Gauges, Metrics};
 use crate::observe::{self, events};
 use crate::route;
@@ -57,6 +57,8 @@ pub struct Process {
     pub spending: Spending,
     /// How memory stands; `None` while it is not watched.
     pub memory: Cell<Option<Decision>>,
+    /// What the predictor is told at its next look; more than it takes is lost.
+    pub noted: RefCell<heapless::Vec<memory::Event, 16>>,
 }
 
 /// One per configuration, on the process's one thread. A request keeps the one that it began with.
@@ -132,6 +134,7 @@ impl Gateway {
                 places,
                 spending,
                 memory: Cell::default(),
+                noted: RefCell::default(),
             }),
             lanes,
             accounts,

@@ -8,6 +8,7 @@ pub mod cancel;
 pub mod clock;
 pub mod cors;
 pub mod current;
+pub mod deaths;
 pub mod discovery;
 pub mod downstream;
 pub mod drills;

@@ -9,7 +9,7 @@ use super::gateway::Gateway;
 use crate::config::{Memory, Place};
 use crate::health::Pressure;
 use crate::limits;
-use crate::memory::{Decision, State, step};
+use crate::memory::{Decision, Event, State, step};
 use crate::observe::memory_events;
 use crate::time::now;
 use crate::watch::alarm::Alarm;
@@ -35,8 +35,9 @@ impl Watched {
         Watched { config: config.clone(), sampler, state, pressure }
     }
 
-    fn look(&mut self) -> Decision {
+    fn look(&mut self, noted: &[Event]) -> Decision {
         let at = now();
+        noted.iter().for_each(|event| self.state.note(*event, at));
         let decision = step(&mut self.state, self.sampler.read(at), at);
         if std::mem::replace(&mut self.pressure, decision.pressure) != decision.pressure {
             memory_events::pressure(&told(&decision));
@@ -57,7 +58,8 @@ pub async fn keep_watching(current: Rc<Current>) {
         } else if watched.as_ref().is_none_or(|watched| watched.config != *config) {
             watched = Some(Watched::new(config, watched.take()));
         }
-        let decision = watched.as_mut().map(Watched::look);
+        let noted = std::mem::take(&mut *gateway.process.noted.borrow_mut());
+        let decision = watched.as_mut().map(|watched| watched.look(&noted));
         gateway.process.memory.set(decision);
         let pressure = decision.map_or(Pressure::Green, |decision| decision.pressure);
         tell(&gateway, pressure);
