@@ -206,6 +206,15 @@ pub const LOG_LINE_BYTES: usize = 4096;
 pub const LOG_VALUE_BYTES: usize = 2048;
 /// How long a log line may wait for room, and hold up everything else meanwhile; under a second.
 pub const LOG_WAIT: Duration = Duration::from_millis(5);
+/// Lines of one kind (`MESSAGE_ID`) at once; requests, attempts and hit limits are not counted. Chosen: a dozen targets
+/// that go at once are all told.
+pub const LOG_BURST: u32 = 20;
+/// After that one more in this time: six a minute tell that it goes on, and cost a flash card little.
+pub const LOG_REFILL: Duration = Duration::from_secs(10);
+/// A count of lines that were held back is told within twice this, if no line of their kind tells it before.
+pub const LOG_HELD: Duration = Duration::from_secs(30);
+/// Kinds of lines that are told apart.
+pub const LOG_KINDS: usize = 96;
 /// A stopping service's successor waits this long for the listeners before it does without.
 pub const HANDOVER: Duration = Duration::from_secs(3);
 /// A connection that was accepted just before the end may take this long to send its first request, which is served.

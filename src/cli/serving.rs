@@ -41,6 +41,7 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Sourc
     let place = helper::Place::from_env(&|name: &str| std::env::var(name).ok(), !notify.is_nobody());
     let _helper = helper::greet(place);
     task::start(pressure::keep_watching(Rc::clone(current)));
+    task::start(tell_held_back());
 
     loop {
         let by = tokio::select! {
@@ -70,6 +71,7 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Sourc
     }
     drain(&gateway, &mut asked).await;
     gateway.process.spending.keep_now();
+    observe::tell_held_back(true);
     Ok(())
 }
 
@@ -128,6 +130,14 @@ impl Asked {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+/// Of lines that were held back, those that nothing else tells of.
+async fn tell_held_back() {
+    loop {
+        tokio::time::sleep(limits::LOG_HELD).await;
+        observe::tell_held_back(false);
     }
 }
 

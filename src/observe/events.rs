@@ -53,6 +53,8 @@ pub const PASSED_SOCKETS: &str = "c3a8d9e04f5b4c7db9126e07f8a1d3b4";
 pub const HELPER_READY: &str = "3bb7661f6e974fe3b96e6969eb20f7b5";
 /// `helper_unavailable`: there is an NVIDIA driver, and no helper to ask it.
 pub const HELPER_UNAVAILABLE: &str = "84589072f3664285bf126cc074f2e87d";
+/// `held_back`: lines of one kind that were not written, since there were too many of them.
+pub const HELD_BACK: &str = "2e5d25571137c6fabc0634566698562c";
 
 /// A finished request, as its one line tells it.
 #[derive(Clone, Copy, Debug)]
@@ -384,6 +386,28 @@ pub fn limit_hit(limit: Limit, request: Option<&str>) {
     }
 }
 
+/// `count` lines of the kind `name`, whose `MESSAGE_ID` is `id`, were held back, and no line of theirs has told so.
+/// `loud`: there was a warning among them.
+pub(super) fn held_back(name: &str, id: u128, count: u32, loud: bool) {
+    macro_rules! tell {
+        ($level:ident) => {
+            $level!(
+                message_id = HELD_BACK,
+                edgeward_event = "held_back",
+                edgeward_kind = name,
+                edgeward_kind_id = format_args!("{id:032x}"),
+                edgeward_held_back = count,
+                "{count} more lines of the kind {name} were held back"
+            )
+        };
+    }
+    if loud {
+        tell!(warn);
+    } else {
+        tell!(info);
+    }
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use std::collections::HashSet;
@@ -476,7 +500,7 @@ pub(super) mod tests {
     }
 
     /// Every id of all events, with its name: the catalog is tested against this.
-    fn all() -> Vec<String> {
+    pub fn all() -> Vec<String> {
         let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
         let files = [
             include_str!("events.rs"),

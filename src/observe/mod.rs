@@ -14,6 +14,7 @@ pub mod events;
 pub mod health_events;
 mod journal;
 mod kinds;
+mod limit;
 mod line;
 pub mod memory_events;
 pub mod metrics;
@@ -137,6 +138,27 @@ pub fn init(log: Log) {
 #[must_use]
 pub fn lost_lines() -> u64 {
     LOST.load(Ordering::Relaxed)
+}
+
+/// Tells how many lines of a kind were held back where no line of that kind has done so for [`limits::LOG_HELD`]: to be
+/// called that often. `all`: at the end, whatever is untold.
+pub fn tell_held_back(all: bool) {
+    let now = crate::time::now();
+    // Not from within, where no line passes.
+    let sink = |ask: &mut dyn FnMut(&Sink)| {
+        tracing::dispatcher::get_default(|log| log.downcast_ref().map(&mut *ask));
+    };
+    loop {
+        let mut held = None;
+        sink(&mut |sink| held = sink.overdue(now, all));
+        let Some(held) = held else { return };
+        events::held_back(&held.name, held.id, held.count, held.loud);
+        let mut taken = true;
+        sink(&mut |sink| taken = sink.told_or_kept(&held, now));
+        if !taken {
+            return;
+        }
+    }
 }
 
 /// The log's last lines, oldest first, without those that show a request's body.

@@ -3,14 +3,16 @@
 use std::fmt::{self, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::journal::Journal;
+use super::limit::{Held, Limits, Verdict};
 use super::line::{Line, Stderr};
 use crate::limits;
 
@@ -18,6 +20,8 @@ use crate::limits;
 pub const FIELD_PREFIX: &str = "edgeward_";
 /// How many lines before this one found nobody to take them.
 const LINES_LOST: &str = "edgeward_lines_lost";
+/// How many of its kind before this one were not written.
+const HELD_BACK: &str = "edgeward_held_back";
 
 /// Fields of an event at most: tracing's own bound.
 const FIELDS: usize = 32;
@@ -30,6 +34,8 @@ pub struct Sink {
     scratch: Mutex<Scratch>,
     /// Lost lines that no line has told of yet.
     untold: AtomicU64,
+    /// By kind, what passes.
+    limits: Mutex<Limits>,
 }
 
 enum Output {
@@ -49,7 +55,13 @@ impl Sink {
     }
 
     fn new(level: LevelFilter, output: Output) -> Self {
-        Sink { level, output, scratch: Mutex::new(Scratch::new()), untold: AtomicU64::new(0) }
+        Sink {
+            level,
+            output,
+            scratch: Mutex::new(Scratch::new()),
+            untold: AtomicU64::new(0),
+            limits: Mutex::new(Limits::new()),
+        }
     }
 
     fn passes(&self, metadata: &Metadata<'_>) -> bool {
@@ -64,11 +76,17 @@ impl Sink {
         out.clear();
         text.clear();
         event.record(fields);
+        let level = super::level_of(event.metadata());
+        let Some(held) = self.passes_limit(fields, level) else { return };
+        if held > 0 {
+            fields.put(HELD_BACK, format_args!("{held}"));
+            // Text takes everything.
+            let _infallible = write!(fields.message, " ({held} more like this were held back)");
+        }
         let untold = self.untold.load(Ordering::Relaxed);
         if untold > 0 {
             fields.put(LINES_LOST, format_args!("{untold}"));
         }
-        let level = super::level_of(event.metadata());
         Line { level, at: crate::time::wall(), fields }.write_to(text);
         keep(fields, text);
         let written = match &self.output {
@@ -80,8 +98,55 @@ impl Sink {
         } else {
             self.untold.fetch_add(1, Ordering::Relaxed);
             super::LOST.fetch_add(1, Ordering::Relaxed);
+            self.with_limits(|limits| {
+                let (id, name) = kind(fields);
+                limits.untold(id, name, held, level <= Level::WARN, crate::time::now());
+            });
         }
     }
+
+    /// How many lines of this one's kind it has to tell of; `None` where it is held back itself.
+    fn passes_limit(&self, fields: &Fields, level: Level) -> Option<u32> {
+        let (id, name) = kind(fields);
+        if id.is_empty() {
+            return Some(0);
+        }
+        let verdict =
+            self.with_limits(|limits| limits.line(id, name, level <= Level::WARN, crate::time::now()));
+        match verdict {
+            Some(Verdict::Held) => None,
+            Some(Verdict::Passes(held)) => Some(held),
+            None => Some(0),
+        }
+    }
+
+    /// Nothing, where another thread is at them: what is counted there is not worth waiting for.
+    fn with_limits<T>(&self, act: impl FnOnce(&mut Limits) -> T) -> Option<T> {
+        self.limits.try_lock().ok().map(|mut limits| act(&mut limits))
+    }
+
+    /// See [`Limits::overdue`].
+    pub fn overdue(&self, now: Instant, all: bool) -> Option<Held> {
+        self.with_limits(|limits| limits.overdue(now, all)).flatten()
+    }
+
+    /// Whether the last line, which told of `held`, was taken; else that is told by a later one.
+    pub fn told_or_kept(&self, held: &Held, now: Instant) -> bool {
+        if self.untold.load(Ordering::Relaxed) == 0 {
+            return true;
+        }
+        let mut id = heapless::String::<32>::new();
+        // 32 digits hold every number of 128 bits.
+        let _fits = write!(id, "{:032x}", held.id);
+        self.with_limits(|limits| limits.untold(&id, &held.name, held.count, held.loud, now));
+        false
+    }
+}
+
+/// Its `MESSAGE_ID`, which our events have as their first field, and its name.
+fn kind(fields: &Fields) -> (&str, &str) {
+    let id = fields.iter().next().filter(|(name, _)| *name == "message_id").map_or("", |(_, id)| id);
+    (id, fields.get("edgeward_event").unwrap_or_default())
 }
 
 /// Among the last lines; not what shows a request's body. Another thread that is at it now has the better line.
@@ -246,8 +311,12 @@ mod tests {
         assert_eq!(messages, ["ours", "others' warning", "in a span"]);
     }
 
+    /// Lost lines are counted for the whole process: tests that lose some take turns.
+    static LOSING: Mutex<()> = Mutex::new(());
+
     #[test]
     fn a_full_journal_loses_lines_without_waiting_long_and_says_so_later() {
+        let _turn = LOSING.lock();
         let (sink, socket, _dir) = journal(LevelFilter::INFO);
         let begun = crate::time::now();
         let before = super::super::lost_lines();
@@ -269,6 +338,76 @@ mod tests {
                 .collect();
             assert_eq!(told, [Some(lost.to_string()), None]);
         });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_one_kind_is_held_back_and_counted() {
+        let (sink, socket, _dir) = journal(LevelFilter::INFO);
+        let _guard = tracing::subscriber::set_default(sink);
+        let shed = |n: u32| {
+            super::super::memory_events::request_shed(&format!("r-{n}"), "box", "memory is red", "red");
+        };
+        let told = || -> Vec<_> {
+            received(&socket).iter().map(|datagram| super::super::journal::tests::parse(datagram)).collect()
+        };
+        // Read as it comes: the socket's queue is short.
+        let mut written = 0;
+        for n in 0..1000 {
+            shed(n);
+            written += told().len();
+        }
+        assert_eq!(written, limits::LOG_BURST as usize);
+        // Requests and other kinds go on.
+        super::super::events::request_done(&super::super::events::tests::RECORD);
+        super::super::health_events::probe_up("box");
+        assert_eq!(told().len(), 2);
+        tokio::time::advance(limits::LOG_REFILL).await;
+        shed(1000);
+        let line = told().pop().unwrap();
+        assert_eq!(line.get("EDGEWARD_HELD_BACK").map(String::as_str), Some("980"));
+        assert_eq!(
+            line.get("MESSAGE").map(String::as_str),
+            Some("Request r-1000 does not go to box: memory is red (980 more like this were held back)")
+        );
+        // The flood ends: the rest is told by a line of its own.
+        shed(1001);
+        shed(1002);
+        super::super::tell_held_back(false);
+        assert_eq!(told().len(), 0);
+        tokio::time::advance(limits::LOG_HELD).await;
+        super::super::tell_held_back(false);
+        super::super::tell_held_back(true);
+        let lines = told();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        let field = |name: &str| lines[0].get(name).map(String::as_str);
+        assert_eq!(field("EDGEWARD_HELD_BACK"), Some("2"));
+        assert_eq!(field("EDGEWARD_KIND"), Some("request_shed"));
+        assert_eq!(field("EDGEWARD_KIND_ID"), Some(super::super::memory_events::REQUEST_SHED));
+        assert_eq!(field("PRIORITY"), Some("6"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_count_that_the_journal_did_not_take_is_told_later() {
+        let _turn = LOSING.lock();
+        let (sink, socket, _dir) = journal(LevelFilter::INFO);
+        let _guard = tracing::subscriber::set_default(sink);
+        let shed = || super::super::memory_events::request_shed("r", "box", "memory is red", "red");
+        for _ in 0..limits::LOG_BURST + 5 {
+            shed();
+            received(&socket);
+        }
+        // Full: neither the next line nor one of its own gets through.
+        for n in 0..5000 {
+            tracing::info!("line {n}");
+        }
+        tokio::time::advance(limits::LOG_REFILL).await;
+        shed();
+        super::super::tell_held_back(true);
+        received(&socket);
+        super::super::tell_held_back(true);
+        let lines = received(&socket);
+        let line = super::super::journal::tests::parse(&lines[0]);
+        assert_eq!(line.get("EDGEWARD_HELD_BACK").map(String::as_str), Some("5"));
     }
 
     /// What a box writes for each request: journald keeps a little more than this, or less where it compresses.
