@@ -252,13 +252,29 @@ impl Flat {
     }
 
     fn memory(&mut self, memory: &Memory) {
-        let Memory { enabled, board, floor, reserve, amber, red, hold, interval, cgroup } = memory;
+        let Memory {
+            enabled,
+            board,
+            gpu_shared,
+            huge_pages,
+            fill_per_second,
+            floor,
+            reserve,
+            amber,
+            red,
+            hold,
+            interval,
+            cgroup,
+        } = memory;
         let cgroup = cgroup.as_ref().map(|path| path.display());
         self.all(
             "memory",
             &[
                 ("enabled", Flag(*enabled)),
                 ("board", word(schema_policy::BOARDS, board)),
+                ("gpu", word(schema_policy::GPUS, gpu_shared)),
+                ("huge_pages", huge_pages.map_or(Unset, Flag)),
+                ("fill_per_second", fill_per_second.map_or(Unset, Bytes)),
                 ("floor", floor.map_or(Unset, Bytes)),
                 ("reserve", reserve.map_or(Unset, Bytes)),
                 ("amber", Time(*amber)),

@@ -249,7 +249,7 @@ pub(super) fn rollout(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Option<Roll
 pub(super) fn memory(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Memory {
     let mut memory = Memory::default();
     let Some(section) = top.table(walk, "memory", &schema_policy::MEMORY) else { return memory };
-    let Memory { enabled, board, floor, reserve, amber, red, hold, interval, cgroup } = &mut memory;
+    let Memory { enabled, board, gpu_shared, huge_pages, fill_per_second, floor, reserve, amber, red, hold, interval, cgroup } = &mut memory;
     fill(walk, &section, &mut [
         ("enabled",  Slot::Flag(enabled)),
         ("amber",    Slot::Time(SECOND, HOUR, amber)),
@@ -259,7 +259,9 @@ pub(super) fn memory(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Memory {
     ]);
     let known = section.read(walk, "board", |value| choice(value, schema_policy::BOARDS));
     set(known.map(|at| at.value), board);
-    for (key, field) in [("floor", floor), ("reserve", reserve)] {
+    set(section.value(walk, "gpu", |value| choice(value, schema_policy::GPUS)), gpu_shared);
+    *huge_pages = section.flag(walk, "huge_pages");
+    for (key, field) in [("floor", floor), ("reserve", reserve), ("fill_per_second", fill_per_second)] {
         let size = section.read(walk, key, |value| bytes(value, MIB, KIB * KIB * MIB));
         *field = size.map(|size| size.value);
     }

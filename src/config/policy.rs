@@ -250,6 +250,12 @@ pub struct Memory {
     pub enabled: bool,
     /// `board`: how this box's memory is judged; `None` is found out.
     pub board: Option<Board>,
+    /// `gpu`: whether the GPU's memory is the processor's; `None`: by the board.
+    pub gpu_shared: Option<bool>,
+    /// `huge_pages`: those that are set aside are what the GPU gets; `None`: by the board.
+    pub huge_pages: Option<bool>,
+    /// `fill_per_second`: as fast as memory is filled, in bytes; `None`: by the board.
+    pub fill_per_second: Option<usize>,
     /// `floor`: below this much that is available it is low, in bytes; `None`: by the board and by what is usual here.
     pub floor: Option<usize>,
     /// `reserve`: what is as good as nothing, in bytes; `None`: by the board and the floor.
@@ -271,6 +277,9 @@ impl Default for Memory {
         Memory {
             enabled: true,
             board: None,
+            gpu_shared: None,
+            huge_pages: None,
+            fill_per_second: None,
             floor: None,
             reserve: None,
             amber: limits::MEMORY_AMBER,

@@ -97,10 +97,26 @@ pub(super) static ROLLOUT: Keys = table(
 
 pub(super) static MEMORY: Keys = table(
     "[memory]",
-    &["enabled", "board", "floor", "reserve", "amber", "red", "hold", "interval", "cgroup"],
+    &[
+        "enabled",
+        "board",
+        "gpu",
+        "huge_pages",
+        "fill_per_second",
+        "floor",
+        "reserve",
+        "amber",
+        "red",
+        "hold",
+        "interval",
+        "cgroup",
+    ],
     &[
         ("threshold", "write floor = \"1GiB\""),
         ("min_free", "write floor = \"1GiB\""),
+        ("floor_permille", "write floor = \"1GiB\""),
+        ("reserve_permille", "write reserve = \"256MiB\""),
+        ("fill_mib_per_second", "write fill_per_second = \"6000MiB\""),
         ("every", "write interval = \"100ms\""),
     ],
 );
@@ -169,6 +185,9 @@ pub(super) const BOARDS: &[(&str, Option<Board>)] = &[
     (Board::ALL[4].0, Some(Board::ALL[4].1)),
     (Board::ALL[5].0, Some(Board::ALL[5].1)),
 ];
+/// Whether a GPU's memory is the processor's; `None`: the board says.
+pub(super) const GPUS: &[(&str, Option<bool>)] =
+    &[("auto", None), ("shared", Some(true)), ("own", Some(false))];
 pub(super) const PRIORITIES: &[(&str, Priority)] =
     &[("low", Priority::Low), ("normal", Priority::Normal), ("high", Priority::High)];
 

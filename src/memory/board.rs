@@ -1,6 +1,7 @@
 //! Which board this is, by what a few files hold, and what its profile in `board/` says of its memory.
 
-use crate::config::Board;
+use crate::config::{Board, Memory};
+use crate::limits::MIB;
 
 /// What the watchdog needs to know of a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,21 @@ const PROFILES: [Profile; Board::ALL.len()] = [
     profile(include_bytes!("../../board/amd.toml")),
     profile(include_bytes!("../../board/generic.toml")),
 ];
+
+impl Profile {
+    /// With what the configuration says otherwise. The shares of the floor and the reserve have keys of their own, in
+    /// bytes, which [`Terms`](super::Terms) hold.
+    #[must_use]
+    pub fn with(&self, config: &Memory) -> Self {
+        let fill = config.fill_per_second.map(|bytes| u32::try_from(bytes / MIB).unwrap_or(u32::MAX));
+        Profile {
+            shared: config.gpu_shared.unwrap_or(self.shared),
+            huge_pages: config.huge_pages.unwrap_or(self.huge_pages),
+            fill_mib_per_second: fill.unwrap_or(self.fill_mib_per_second),
+            ..*self
+        }
+    }
+}
 
 /// The profile of `board`.
 #[must_use]
@@ -74,10 +90,12 @@ pub struct Found {
     pub compatible: Vec<u8>,
     /// `/etc/nv_tegra_release`.
     pub tegra_release: Vec<u8>,
-    /// `/sys/class/dmi/id/product_name`, or `/proc/device-tree/model`.
+    /// `/sys/class/dmi/id/product_name`, and `/proc/device-tree/model`.
     pub product: Vec<u8>,
     /// `/proc/driver/nvidia` is there.
     pub nvidia: bool,
+    /// What its driver says of each GPU there: `/proc/driver/nvidia/gpus/*/information`.
+    pub gpus: Vec<u8>,
     /// PCI vendors of the graphics in `/sys/class/drm`, as `0x10de`.
     pub vendors: Vec<String>,
 }
@@ -97,6 +115,8 @@ pub fn detect(found: &Found) -> (Board, &'static str) {
         (Board::JetsonOrin, "there is /etc/nv_tegra_release")
     } else if product("DGX Spark") || product("DGX_Spark") || product("GB10") {
         (Board::DgxSpark, "the product's name")
+    } else if has(&found.gpus, "NVIDIA GB10") {
+        (Board::DgxSpark, "the driver calls its GPU NVIDIA GB10")
     } else if found.nvidia || vendor("0x10de") {
         (Board::X86Rtx, "there is an NVIDIA card or its driver")
     } else if vendor("0x1002") {
@@ -130,6 +150,27 @@ mod tests {
             assert!(want.floor_permille > want.reserve_permille && want.fill_mib_per_second > 0);
             assert_eq!(board.as_str(), name);
         }
+    }
+
+    #[test]
+    fn each_value_of_a_profile_can_be_overridden() {
+        let mib = MIB;
+        let config = Memory {
+            board: Some(Board::DgxSpark),
+            gpu_shared: Some(false),
+            huge_pages: Some(false),
+            fill_per_second: Some(500 * mib),
+            floor: Some(700 * mib),
+            reserve: Some(70 * mib),
+            ..Memory::default()
+        };
+        let profile = of(Board::DgxSpark);
+        let own = profile.with(&config);
+        assert_eq!((own.shared, own.huge_pages, own.fill_mib_per_second), (false, false, 500));
+        assert_eq!(profile.with(&Memory::default()), *profile);
+        let terms = crate::memory::Terms::new(&config, profile);
+        assert_eq!((terms.floor, terms.reserve), (Some(700 * 1024), Some(70 * 1024)));
+        assert_eq!((terms.huge, terms.fill), (false, 512));
     }
 
     #[test]

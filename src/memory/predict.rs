@@ -51,6 +51,7 @@ impl Terms {
     pub fn new(config: &Memory, profile: &Profile) -> Self {
         let kib = |bytes: usize| u32::try_from(bytes / KIB).unwrap_or(u32::MAX);
         let ms = |time: std::time::Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        let profile = profile.with(config);
         Terms {
             floor: config.floor.map(kib),
             reserve: config.reserve.map(kib),
@@ -60,7 +61,7 @@ impl Terms {
             red: ms(config.red),
             hold: ms(config.hold),
             interval: ms(config.interval),
-            fill: profile.fill_mib_per_second * 1024 / 1000,
+            fill: profile.fill_mib_per_second.saturating_mul(1024) / 1000,
             huge: profile.huge_pages,
         }
     }

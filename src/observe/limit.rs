@@ -96,8 +96,7 @@ impl Limits {
     /// Takes a count that no line has told for [`limits::LOG_HELD`]; at the end, `all`, any.
     pub fn overdue(&mut self, now: Instant, all: bool) -> Option<Held> {
         let late = |kind: &&mut Kind| {
-            kind.held.count > 0
-                && (all || now.saturating_duration_since(kind.since) >= limits::LOG_HELD)
+            kind.held.count > 0 && (all || now.saturating_duration_since(kind.since) >= limits::LOG_HELD)
         };
         let kind = self.kinds.iter_mut().find(late)?;
         let held = kind.held.clone();

@@ -8,8 +8,10 @@ use crate::config::{Board, Memory};
 use crate::limits;
 use crate::memory::board::{Found, detect};
 
-/// Where cgroups are, version 2 and 1.
-const GROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"];
+/// Where everything is but in tests.
+pub const ROOT: &str = "/";
+/// Where cgroups are under the root, version 2 and 1.
+const GROUPS: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/memory"];
 
 /// The beginning of a small file; empty where there is none.
 fn head(path: impl AsRef<Path>) -> Vec<u8> {
@@ -27,8 +29,8 @@ fn text(path: impl AsRef<Path>) -> String {
 }
 
 /// The folders of graphics cards.
-fn cards() -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir("/sys/class/drm") else { return Vec::new() };
+fn cards(root: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(root.join("sys/class/drm")) else { return Vec::new() };
     let mut cards: Vec<PathBuf> = entries
         .flatten()
         .filter(|entry| {
@@ -42,26 +44,33 @@ fn cards() -> Vec<PathBuf> {
     cards
 }
 
-/// Which board this is, and by what that is known: the configuration's, or found out.
+/// What NVIDIA's driver says of each GPU: its name among it.
+fn gpus(root: &Path) -> Vec<u8> {
+    let Ok(entries) = fs::read_dir(root.join("proc/driver/nvidia/gpus")) else { return Vec::new() };
+    entries.flatten().flat_map(|entry| head(entry.path().join("information"))).collect()
+}
+
+/// Which board this is, and by what that is known: the configuration's, or found out by what is under `root`.
 #[must_use]
-pub fn board(config: &Memory) -> (Board, &'static str) {
+pub fn board(root: &Path, config: &Memory) -> (Board, &'static str) {
     if let Some(board) = config.board {
         return (board, "the configuration says so");
     }
-    let product = [head("/sys/class/dmi/id/product_name"), head("/proc/device-tree/model")].concat();
+    let at = |path| head(root.join(path));
     detect(&Found {
-        compatible: head("/proc/device-tree/compatible"),
-        tegra_release: head("/etc/nv_tegra_release"),
-        product,
-        nvidia: Path::new("/proc/driver/nvidia").exists(),
-        vendors: cards().iter().map(|card| text(card.join("vendor"))).collect(),
+        compatible: at("proc/device-tree/compatible"),
+        tegra_release: at("etc/nv_tegra_release"),
+        product: [at("sys/class/dmi/id/product_name"), at("proc/device-tree/model")].concat(),
+        nvidia: root.join("proc/driver/nvidia").exists(),
+        gpus: gpus(root),
+        vendors: cards(root).iter().map(|card| text(card.join("vendor"))).collect(),
     })
 }
 
 /// An AMD card with memory of its own: its folder.
 #[must_use]
-pub fn card() -> Option<PathBuf> {
-    cards().into_iter().find(|card| {
+pub fn card(root: &Path) -> Option<PathBuf> {
+    cards(root).into_iter().find(|card| {
         let total = text(card.join("mem_info_vram_total")).parse::<u64>();
         total.is_ok_and(|bytes| bytes >= limits::MEMORY_CARD_BYTES)
     })
@@ -70,8 +79,9 @@ pub fn card() -> Option<PathBuf> {
 /// The cgroup whose limit the model server meets: the configuration's, or one that it shares with edgeward, as in a
 /// container.
 #[must_use]
-pub fn group(config: &Memory) -> Option<PathBuf> {
-    config.cgroup.clone().or_else(|| shared_group(&text("/proc/self/cgroup"), &|folder| has_limit(folder)))
+pub fn group(root: &Path, config: &Memory) -> Option<PathBuf> {
+    let own = || text(root.join("proc/self/cgroup"));
+    config.cgroup.clone().or_else(|| shared_group(root, &own(), &|folder| has_limit(folder)))
 }
 
 /// Whether it has a limit that a model server may live in. In a container of edgeward alone the limit is edgeward's, and
@@ -85,7 +95,7 @@ fn has_limit(folder: &Path) -> bool {
 
 /// From `/proc/self/cgroup`: edgeward's own, or one around it, that has a limit. The limit of its own unit is not the
 /// model server's.
-fn shared_group(cgroup: &str, has_limit: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
+fn shared_group(root: &Path, cgroup: &str, has_limit: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
     let mut folders = Vec::new();
     for line in cgroup.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -93,14 +103,14 @@ fn shared_group(cgroup: &str, has_limit: &dyn Fn(&Path) -> bool) -> Option<PathB
         if !path.starts_with('/') {
             continue;
         }
-        let root = match kinds {
+        let groups = match kinds {
             "" => GROUPS[0],
             kinds if kinds.split(',').any(|kind| kind == "memory") => GROUPS[1],
             _ => continue,
         };
         let own = path.trim_start_matches('/');
         let below = Path::new(own).ancestors().skip(usize::from(own.ends_with(".service")));
-        folders.extend(below.map(|path| Path::new(root).join(path)));
+        folders.extend(below.map(|path| root.join(groups).join(path)));
     }
     folders.into_iter().find(|folder| has_limit(folder))
 }
@@ -113,7 +123,8 @@ mod tests {
         let has = |folder: &Path| {
             limited.iter().any(|limited| Path::new(limited) == folder.components().collect::<PathBuf>())
         };
-        shared_group(cgroup, &has).map(|path| path.components().collect::<PathBuf>().display().to_string())
+        shared_group(Path::new(ROOT), cgroup, &has)
+            .map(|path| path.components().collect::<PathBuf>().display().to_string())
     }
 
     #[test]
@@ -154,7 +165,45 @@ mod tests {
     #[test]
     fn what_the_configuration_says_is_not_looked_for() {
         let config = Memory { board: Some(Board::DgxSpark), cgroup: Some("/x".into()), ..Memory::default() };
-        assert_eq!(board(&config).0, Board::DgxSpark);
-        assert_eq!(group(&config), Some("/x".into()));
+        assert_eq!(board(Path::new(ROOT), &config).0, Board::DgxSpark);
+        assert_eq!(group(Path::new(ROOT), &config), Some("/x".into()));
+    }
+
+    /// A box's tree in `board/fixtures`.
+    fn fixture(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("board/fixtures").join(name)
+    }
+
+    #[test]
+    fn each_board_is_known_by_its_files_and_its_memory_is_read() {
+        use crate::memory::{Axis, Field};
+        const GIB: u32 = 1024 * 1024;
+        for (name, want, word, available) in [
+            ("jetson-orin", Board::JetsonOrin, "device tree", 2_621_440),
+            ("jetson-orin-container", Board::JetsonOrin, "/etc/nv_tegra_release", 21_458_304),
+            ("jetson-thor", Board::JetsonThor, "device tree", 98_831_360),
+            // Huge pages are set aside: those that are free count, not MemAvailable.
+            ("dgx-spark", Board::DgxSpark, "product", 32 * GIB),
+            ("dgx-spark-sibling", Board::DgxSpark, "NVIDIA GB10", 90_000_000),
+            ("x86-rtx", Board::X86Rtx, "NVIDIA card", 52_000_000),
+            ("amd", Board::Amd, "AMD", 52_000_000),
+            ("generic", Board::Generic, "nothing", 6_000_000),
+        ] {
+            let (config, root) = (Memory::default(), fixture(name));
+            let mut sampler = super::super::sampler::Sampler::at(&root, &config);
+            let (board, why) = sampler.board;
+            assert_eq!(board, want, "{name}");
+            assert!(why.contains(word), "{name}: {why}");
+            let terms = sampler.terms(&config);
+            let sample = sampler.read(crate::time::now());
+            let host = sample.axis(Axis::Host, terms.huge).map(|(available, _)| available);
+            assert_eq!(host, Some(available), "{name}");
+            assert_eq!(sample.get(Field::NvMap).is_some(), want == Board::JetsonOrin, "{name}");
+            // The card with memory of its own, not the processor's graphics.
+            let device = (want == Board::Amd).then_some((18 * GIB + GIB * 63 / 64, 24 * GIB - 16 * 1024));
+            assert_eq!(sample.axis(Axis::Device, false), device, "{name}");
+            let waiting = ["jetson-orin", "jetson-orin-container", "generic"].contains(&name);
+            assert_eq!(sample.get(Field::PsiSome).is_none(), waiting, "{name}: no PSI in its kernel");
+        }
     }
 }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::places;
@@ -122,6 +122,12 @@ impl Sampler {
     /// Looks what kind of box this is. Nothing is opened yet.
     #[must_use]
     pub fn new(config: &Memory) -> Self {
+        Sampler::at(Path::new(places::ROOT), config)
+    }
+
+    /// The same of the box whose files are under `root`.
+    #[must_use]
+    pub fn at(root: &Path, config: &Memory) -> Self {
         const GROUP: [(Kind, &str); 5] = [
             (Kind::Limit, "memory.max"),
             (Kind::High, "memory.high"),
@@ -139,12 +145,12 @@ impl Sampler {
             [(Kind::CardTotal, "mem_info_vram_total"), (Kind::CardUsed, "mem_info_vram_used")];
         const PROC: [(Kind, &str); 3] =
             [(Kind::Meminfo, "meminfo"), (Kind::Vmstat, "vmstat"), (Kind::Pressure, "pressure/memory")];
-        let group = places::group(config);
+        let group = places::group(root, config);
         let old = group.as_ref().is_some_and(|group| group.join(GROUP_1[0].1).exists());
         let folders = [
-            (Some(PathBuf::from("/proc")), &PROC[..]),
+            (Some(root.join("proc")), &PROC[..]),
             (group, if old { &GROUP_1 } else { &GROUP }),
-            (places::card(), &CARD),
+            (places::card(root), &CARD),
         ];
         let mut sources = Vec::new();
         for (folder, files) in folders {
@@ -155,7 +161,7 @@ impl Sampler {
             }
         }
         Sampler {
-            board: places::board(config),
+            board: places::board(root, config),
             sources,
             sample: Sample::default(),
             buffer: vec![0; MEMORY_FILE_BYTES],
