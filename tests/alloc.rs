@@ -250,6 +250,9 @@ fn trouble_is_told_without_memory() {
     assert_eq!(allocations(|| events::accept_failed(&exhausted)), 0);
     assert_eq!(allocations(|| events::limit_hit(Limit::Connections, None)), 0);
     assert_eq!(allocations(|| events::memory_not_locked("it is a test", false)), 0);
+    // Too many of one kind are counted, and that costs none either.
+    let flood = || (0..100).for_each(|_| events::memory_not_locked("it is a test", false));
+    assert_eq!(allocations(flood), 0);
     let took = std::time::Duration::from_millis(1);
     assert_eq!(allocations(|| events::attempt_failed("r-1", "box", &failure, took)), 0);
 }

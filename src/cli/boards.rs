@@ -1,14 +1,16 @@
-//! `edgeward boards`: which board this is, what tells of its memory, and what is missing.
+//! `edgeward boards`: which board this is, what tells of its memory and of deaths, what is missing, and what to set.
 
 use std::io::{self, Write};
 use std::path::Path;
 
 use super::{EXIT_CONFIG, EXIT_GOOD};
-use crate::config::{self, Board, Env};
-use crate::memory::{Axis, State, board, step};
+use crate::config::{self, Board, Env, Memory, show_bytes};
+use crate::limits::MIB;
+use crate::memory::{Axis, Decision, Field, State, advice, board, step};
 use crate::proxy::pressure::told;
 use crate::time::now;
 use crate::watch::sampler::Sampler;
+use crate::watch::{places, reach};
 
 /// Prints what is found with the configuration at `path`. Returns the exit code.
 ///
@@ -21,29 +23,31 @@ pub fn boards(
     err: &mut dyn Write,
 ) -> io::Result<u8> {
     let config = match config::load_or_discover(path, env) {
-        Ok(loaded) => loaded.config.memory,
+        Ok(loaded) => loaded.config,
         Err(problems) => {
             writeln!(err, "{problems}")?;
             return Ok(EXIT_CONFIG);
         }
     };
-    let mut sampler = Sampler::new(&config);
+    let memory = &config.memory;
+    let mut sampler = Sampler::new(memory);
     let (here, why) = sampler.board;
     for (name, board) in Board::ALL {
         let sign = if board == here { "*" } else { " " };
         let known = if board == here { format!("this one: {why}") } else { String::new() };
         writeln!(out, "{}", format!("{sign} {name:<12} {known}").trim_end())?;
     }
-    let shared = board::of(here).shared;
     let start = now();
-    let mut state = State::new(sampler.terms(&config), start);
+    let mut state = State::new(sampler.terms(memory), start);
     let sample = *sampler.read(start);
     let decision = step(&mut state, &sample, start);
-    if config.enabled {
+    if memory.enabled {
         writeln!(out, "memory: {}", told(&decision).in_words())?;
     } else {
         writeln!(out, "memory is not watched: `enabled = false` in [memory]")?;
     }
+    let profile = board::of(here).with(memory);
+    writeln!(out, "{}", judged(here, memory, &profile, &decision))?;
     writeln!(out, "sources:")?;
     for report in sampler.report() {
         let path = report.path.display();
@@ -55,10 +59,10 @@ pub fn boards(
             Err((why, remedy)) => writeln!(out, "  - {path}: {why}; {remedy}")?,
         }
     }
-    if sample.axis(Axis::Device, false).is_none() && !shared && here != Board::Generic {
+    if sample.axis(Axis::Device, false).is_none() && !profile.shared && here != Board::Generic {
         writeln!(
             out,
-            "  - the card's own memory: this version does not read it yet; the host's is watched alone"
+            "  - the card's own memory: no file tells it; the helper does while edgeward runs (`edgeward status`)"
         )?;
     }
     if sample.axis(Axis::Group, false).is_none() {
@@ -67,5 +71,85 @@ pub fn boards(
             "  - a cgroup's limit: none is met here; if the model server has one, name it: `cgroup` in [memory]"
         )?;
     }
+    let whose = if reach::is_root() {
+        "root; the service sees less: sudo -u edgeward edgeward boards"
+    } else {
+        "this user"
+    };
+    writeln!(out, "a model server's death, as seen by {whose}:")?;
+    for way in reach::ways(memory, env) {
+        match way.state {
+            Ok(how) => writeln!(out, "  + {}: {how}", way.what)?,
+            Err((why, remedy)) => writeln!(out, "  - {}: {why}; {remedy}", way.what)?,
+        }
+    }
+    let (servers, total) = (reach::servers(&config), sample.get(Field::Total).unwrap_or(0));
+    writeln!(out, "advice:")?;
+    reach::seen(Path::new(places::ROOT), here, profile.shared, total, &servers, |seen| {
+        advice::on(seen).try_for_each(|advice| writeln!(out, "  {advice}"))
+    })?;
+    if servers.is_empty() {
+        writeln!(out, "  no local model server accepts connections now; with one running there may be more")?;
+    }
     Ok(EXIT_GOOD)
+}
+
+/// By which values memory is judged, and which of them the configuration says.
+fn judged(board: Board, memory: &Memory, profile: &board::Profile, decision: &Decision) -> String {
+    let Memory { gpu_shared, huge_pages, fill_per_second, floor, .. } = memory;
+    let own = |set: bool| if set { " (configured)" } else { "" };
+    let gpu = if profile.shared { "shared" } else { "own" };
+    let fill = usize::try_from(profile.fill_mib_per_second).unwrap_or(usize::MAX).saturating_mul(MIB);
+    format!(
+        "judged by {}, where `[memory]` says nothing else: the GPU's memory is {gpu}{}, huge pages {}{}, low below {} MiB{}, \
+         filled by {} a second at most{}",
+        board.as_str(),
+        own(gpu_shared.is_some()),
+        if profile.huge_pages { "are the GPU's" } else { "count for nothing" },
+        own(huge_pages.is_some()),
+        decision.floor / 1024,
+        own(floor.is_some()),
+        show_bytes(fill),
+        own(fill_per_second.is_some()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str) -> String {
+        let folder = std::env::temp_dir().join(format!("edgeward-boards-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("edgeward.toml");
+        std::fs::write(&path, text).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let helper =
+            |name: &str| (name == "EDGEWARD_NVML_SOCKET").then(|| "/nonexistent/nvml.sock".to_owned());
+        assert_eq!(boards(Some(&path), &helper, &mut out, &mut err).unwrap(), EXIT_GOOD);
+        std::fs::remove_dir_all(folder).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_way_is_told_with_what_helps() {
+        let told = said(
+            "[memory]\nboard = \"dgx-spark\"\nfloor = \"1GiB\"\nfill_per_second = \"3GiB\"\ncgroup = \"/nonexistent\"\n",
+        );
+        for line in [
+            "* dgx-spark    this one: the configuration says so",
+            "  + /proc/meminfo: ",
+            "  - /nonexistent/memory.max: ",
+            "does memory.cgroup name its cgroup",
+            "low below 1024 MiB (configured), filled by 3GiB a second at most (configured)",
+            "the GPU's memory is shared, huge pages are the GPU's",
+            "  - the helper, edgeward-nvml: No such file",
+            "systemctl enable --now edgeward-nvml.socket",
+            "the end of a process: ",
+            "who serves a port: ",
+            "advice:\n",
+        ] {
+            assert!(told.contains(line), "{line}\n{told}");
+        }
+    }
 }

@@ -252,19 +252,9 @@ impl Flat {
     }
 
     fn memory(&mut self, memory: &Memory) {
+        #[rustfmt::skip]
         let Memory {
-            enabled,
-            board,
-            gpu_shared,
-            huge_pages,
-            fill_per_second,
-            floor,
-            reserve,
-            amber,
-            red,
-            hold,
-            interval,
-            cgroup,
+            enabled, board, gpu_shared, huge_pages, fill_per_second, floor, reserve, amber, red, hold, interval, cgroup,
         } = memory;
         let cgroup = cgroup.as_ref().map(|path| path.display());
         self.all(

@@ -46,6 +46,7 @@ pub use policy::{
 };
 pub use problem::{Loaded, Problem, Problems};
 pub use secret::{Secret, hidden};
+pub use value::show_bytes;
 pub use walk::Env;
 
 /// Where the configuration is looked for when none is named.

@@ -249,7 +249,9 @@ pub(super) fn rollout(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Option<Roll
 pub(super) fn memory(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Memory {
     let mut memory = Memory::default();
     let Some(section) = top.table(walk, "memory", &schema_policy::MEMORY) else { return memory };
-    let Memory { enabled, board, gpu_shared, huge_pages, fill_per_second, floor, reserve, amber, red, hold, interval, cgroup } = &mut memory;
+    let Memory {
+        enabled, board, gpu_shared, huge_pages, fill_per_second, floor, reserve, amber, red, hold, interval, cgroup,
+    } = &mut memory;
     fill(walk, &section, &mut [
         ("enabled",  Slot::Flag(enabled)),
         ("amber",    Slot::Time(SECOND, HOUR, amber)),

@@ -107,7 +107,7 @@ fn parse_bytes(text: &str) -> Option<usize> {
 }
 
 /// As the config writes it, in the largest unit that divides it.
-pub(super) fn show_bytes(size: usize) -> String {
+pub fn show_bytes(size: usize) -> String {
     for (unit, name) in [(1024 * MIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")] {
         if size >= unit && size.is_multiple_of(unit) {
             return format!("{}{name}", size / unit);

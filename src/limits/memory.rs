@@ -66,6 +66,8 @@ pub const MEMORY_FADE_MS: u32 = 36_000;
 pub const MEMORY_PLATEAU_MS: u32 = 60_000;
 /// Sets of models whose usual level is remembered; the oldest makes room.
 pub const MEMORY_MARKS: usize = 16;
+/// With this much memory or less a box is a small one, whose model server should bound what it keeps, in KiB: 16 GiB.
+pub const MEMORY_SMALL_KIB: u32 = 16 * 1024 * 1024;
 /// A source that failed is tried again after this.
 pub const MEMORY_RETRY: Duration = Duration::from_secs(60);
 /// The largest file that a source has, in bytes: /proc/vmstat and a cgroup's memory.stat take 4 to 5 KiB.

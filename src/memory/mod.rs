@@ -4,6 +4,7 @@
 //! since all that `step` knows is its state, one sample and the time.
 
 pub mod admit;
+pub mod advice;
 pub mod board;
 pub mod kernel;
 mod machine;

@@ -3,4 +3,5 @@
 pub mod alarm;
 pub mod helper;
 pub mod places;
+pub mod reach;
 pub mod sampler;
