@@ -104,7 +104,7 @@ pub(super) fn get(config: &Config, path: &str, accept: &str) -> Result<Vec<u8>, 
 /// A running one wants a key, or an operator.
 pub(super) fn not_heard(status: u16) -> String {
     format!(
-        "it answers {status} to who asks as a client without a key: set `admin_listen`, and ask on the box itself"
+        "it answers {status}: it takes this for a request from elsewhere; set `admin_listen`, and ask on the box itself"
     )
 }
 

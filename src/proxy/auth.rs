@@ -29,7 +29,7 @@ pub struct Client {
 /// # Errors
 /// 401 where a key is needed and none, or an unknown one, was given.
 pub fn client(config: &Config, headers: &HeaderMap, peer: Option<SocketAddr>) -> Result<Client, Problem> {
-    let local = peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback());
+    let local = on_the_box(headers, peer);
     let given = presented(headers);
     if let Some(key) = given.and_then(|given| matching(&config.keys, given)) {
         let operator = key.operator || local;
@@ -53,6 +53,26 @@ pub fn client(config: &Config, headers: &HeaderMap, peer: Option<SocketAddr>) ->
             "{what}: send `Authorization: Bearer …` or `x-api-key: …` with a key that its operator gave you"
         ),
     ))
+}
+
+/// Finds who asks for an operators' endpoint: whoever is on the box needs no key for it. A key that is given counts, and
+/// a browser's page is not the person before it.
+///
+/// # Errors
+/// As [`client`].
+pub fn operator(config: &Config, headers: &HeaderMap, peer: Option<SocketAddr>) -> Result<Client, Problem> {
+    let keyed = headers.contains_key(header::AUTHORIZATION) || headers.contains_key("x-api-key");
+    if !keyed && !headers.contains_key(header::ORIGIN) && on_the_box(headers, peer) {
+        return Ok(Client { operator: true, ..Client::default() });
+    }
+    client(config, headers, peer)
+}
+
+/// Whether the request began on this box: by a loopback peer that does not say that it passes another's on.
+fn on_the_box(headers: &HeaderMap, peer: Option<SocketAddr>) -> bool {
+    const PASSED_ON: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+    peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback())
+        && !PASSED_ON.iter().any(|name| headers.contains_key(*name))
 }
 
 fn presented(headers: &HeaderMap) -> Option<&[u8]> {
@@ -148,6 +168,49 @@ mod tests {
             assert_eq!(operator(peer, key), wanted, "{peer} {key}");
         }
         assert_eq!(client(&config, &keyed("x"), None).unwrap_err().status, 401);
+    }
+
+    #[test]
+    fn an_operators_endpoint_needs_no_key_on_the_box_and_one_elsewhere() {
+        let config = config(KEYS);
+        let ask = |peer: &str, name: &'static str, value: &'static str| {
+            let mut headers = HeaderMap::new();
+            if !name.is_empty() {
+                headers.insert(name, HeaderValue::from_static(value));
+            }
+            operator(&config, &headers, Some(peer.parse().unwrap()))
+                .map(|client| client.operator)
+                .map_err(|p| p.status)
+        };
+        for (peer, name, value, wanted) in [
+            ("127.0.0.1:1", "", "", Ok(true)),
+            ("[::1]:1", "", "", Ok(true)),
+            ("[::ffff:127.0.0.1]:1", "", "", Ok(true)),
+            ("192.168.1.5:1", "", "", Err(401)),
+            ("[::ffff:192.168.1.5]:1", "", "", Err(401)),
+            ("192.168.1.5:1", "x-api-key", "K1-0123456789abcdef", Ok(false)),
+            ("192.168.1.5:1", "x-api-key", "K2-0123456789abcdef", Ok(true)),
+            // A wrong key is a mistake that is told, an empty one too.
+            ("127.0.0.1:1", "x-api-key", "wrong", Err(401)),
+            ("127.0.0.1:1", "authorization", "Bearer", Err(401)),
+            // Another's request that a proxy on the box passes on, and a page in a browser here.
+            ("127.0.0.1:1", "x-forwarded-for", "203.0.113.9", Err(401)),
+            ("127.0.0.1:1", "forwarded", "for=203.0.113.9", Err(401)),
+            ("127.0.0.1:1", "x-real-ip", "203.0.113.9", Err(401)),
+            ("127.0.0.1:1", "via", "1.1 front", Err(401)),
+            ("127.0.0.1:1", "origin", "http://evil.example", Err(401)),
+        ] {
+            assert_eq!(ask(peer, name, value), wanted, "{peer} {name} {value}");
+        }
+        let mut headers = keyed("K1-0123456789abcdef");
+        headers.insert("x-forwarded-for", HeaderValue::from_static("203.0.113.9"));
+        let passed_on = client(&config, &headers, Some("127.0.0.1:1".parse().unwrap())).unwrap();
+        assert!(!passed_on.operator, "every key is an operator's only on the box itself");
+        // And nowhere else does the box itself need no key.
+        assert_eq!(
+            client(&config, &HeaderMap::new(), Some("127.0.0.1:1".parse().unwrap())).unwrap_err().status,
+            401
+        );
     }
 
     #[test]

@@ -51,6 +51,20 @@ impl Endpoint<'_> {
             _ => None,
         }
     }
+
+    /// Whether it is for operators.
+    #[must_use]
+    pub const fn is_operators(&self) -> bool {
+        matches!(
+            self,
+            Endpoint::Status
+                | Endpoint::Metrics
+                | Endpoint::Cancel(_)
+                | Endpoint::Events
+                | Endpoint::Config
+                | Endpoint::Drill
+        )
+    }
 }
 
 /// Finds the endpoint of a request line.

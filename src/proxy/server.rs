@@ -199,6 +199,8 @@ async fn find(
     }
     let client = if connection.admin {
         Client { operator: true, ..Client::default() }
+    } else if found.is_operators() {
+        auth::operator(&gateway.config, request.headers(), connection.peer)?
     } else {
         let known = auth::client(&gateway.config, request.headers(), connection.peer);
         if let (Err(problem), Some(dialect)) = (&known, found.dialect()) {

@@ -150,7 +150,11 @@ fn a_cancel_needs_the_requests_own_key_or_an_operators() {
         wire.write(request("POST", CHAT, &[("X-Api-Key", env[0].1)], &chat(true))).await;
         let id = the_id(&program, &mut wire, true).await.unwrap();
         let path = format!("/edgeward/requests/{id}");
-        assert_eq!(ask(program.addr, "DELETE", &path, &[], "").await.status, 401);
+        for foreign in [("X-Api-Key", "wrong-key-0123456789"), ("X-Forwarded-For", "203.0.113.9")] {
+            assert_eq!(ask(program.addr, "DELETE", &path, &[foreign], "").await.status, 401);
+        }
+        let other = [("X-Api-Key", env[1].1), ("X-Forwarded-For", "203.0.113.9")];
+        assert_eq!(ask(program.addr, "DELETE", &path, &other, "").await.status, 404);
         // From the box itself, every key is an operator's; other peers are `Live`'s own tests.
         assert_eq!(ask(program.addr, "DELETE", &path, &[("X-Api-Key", env[1].1)], "").await.status, 200);
         tokio::time::timeout(PROMPT, server.idle()).await.unwrap();

@@ -75,12 +75,19 @@ fn a_key_in_each_of_its_forms_opens_and_nothing_else_does() {
         for (path, body) in [("/edgeward/health", "ok\n"), ("/edgeward/ready", "ready\n")] {
             assert_eq!(ask(program.addr, "GET", path, &[], "").await.text(), body);
         }
+        // For operators: on the box itself without a key, but not for a page or another's request that is passed on.
         for path in ["status", "metrics", "events", "config", "drill"] {
-            assert_eq!(
-                ask(program.addr, "GET", &format!("/edgeward/{path}"), &[], "").await.status,
-                401,
-                "{path}"
-            );
+            let path = format!("/edgeward/{path}");
+            let get =
+                async |headers: &[(&str, &str)]| ask(program.addr, "GET", &path, headers, "").await.status;
+            assert_eq!(get(&[]).await, if path.ends_with("drill") { 404 } else { 200 }, "{path}");
+            for foreign in [
+                ("Origin", "http://page"),
+                ("X-Forwarded-For", "203.0.113.9"),
+                ("X-Api-Key", "wrong-key-0123456789"),
+            ] {
+                assert_eq!(get(&[foreign]).await, 401, "{path} {foreign:?}");
+            }
         }
     });
 }
