@@ -386,6 +386,67 @@ mod tests {
         assert_eq!(field("PRIORITY"), Some("6"));
     }
 
+    /// What a reader of the journal has of a night in which memory ran out, in their words.
+    #[tokio::test(start_paused = true)]
+    async fn a_night_can_be_retold() {
+        use super::super::{events, health_events, memory_events};
+        let (sink, socket, _dir) = journal(LevelFilter::INFO);
+        let _guard = tracing::subscriber::set_default(sink);
+        let memory = |pressure, reason, available: u64, exhausted_in| {
+            memory_events::pressure(&memory_events::Memory {
+                pressure,
+                reason,
+                axis: "host",
+                available: available << 20,
+                total: 7620 << 20,
+                floor: 762 << 20,
+                rate: 98 << 20,
+                exhausted_in,
+            });
+        };
+        let told = || -> Vec<String> {
+            let message =
+                |line: Vec<u8>| super::super::journal::tests::parse(&line).remove("MESSAGE").unwrap();
+            received(&socket).into_iter().map(message).collect()
+        };
+        let mut night = Vec::new();
+        memory("amber", "it falls fast, beyond what is usual", 1900, Some(19_000));
+        memory("red", "little is left, and it goes on falling", 312, Some(3000));
+        night.extend(told());
+        for n in 0..500 {
+            memory_events::request_shed(&format!("r-{n}"), "box", "memory is red", "red");
+            night.extend(told());
+        }
+        let cause = crate::cause::Cause::Reset;
+        health_events::breaker_opened("box", None, std::time::Duration::from_secs(10), cause);
+        tokio::time::advance(2 * limits::LOG_HELD).await;
+        super::super::tell_held_back(false);
+        memory("green", "enough is free", 5200, None);
+        health_events::breaker_closed("box", None);
+        events::request_done(&events::tests::RECORD);
+        night.extend(told());
+        let shed = "Request r-";
+        let (shed, story): (Vec<_>, Vec<_>) =
+            night.into_iter().partition(|line| line.starts_with(shed) && line.contains("does not go"));
+        assert_eq!(shed.len(), limits::LOG_BURST as usize);
+        assert_eq!(
+            story,
+            [
+                "Memory is amber: it falls fast, beyond what is usual: 1900 MiB of 7620 MiB (host), low below 762 MiB, \
+                 98 MiB less each second, used up in 19 s; local targets get only small requests for models that are \
+                 loaded",
+                "Memory is red: little is left, and it goes on falling: 312 MiB of 7620 MiB (host), low below 762 MiB, 98 \
+                 MiB less each second, used up in 3 s; local targets get no new requests",
+                "box rests for 10 s after failing repeatedly: connection reset",
+                "480 more lines of the kind request_shed were held back",
+                "Memory is green: enough is free: 5200 MiB of 7620 MiB (host), low below 762 MiB; local targets get \
+                 requests as usual",
+                "box answers again",
+                "Request r-1: answered (box:oom,cloud:committed)",
+            ]
+        );
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_count_that_the_journal_did_not_take_is_told_later() {
         let _turn = LOSING.lock();
