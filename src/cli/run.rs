@@ -95,6 +95,7 @@ fn serve(mut loaded: Loaded, systemd: Systemd, source: Source, err: &mut dyn Wri
         .map_err(|e| Unable::System(format!("cannot start the event loop: {e}")))?;
     let mut result = Err(Unable::System("the event loop ended early".to_owned()));
     task::run(&runtime, pin!(async { result = start(loaded.config, systemd, source, err).await }));
+    observe::tell_held_back(true);
     // A name look-up that hangs must not hold the exit.
     runtime.shutdown_background();
     result

@@ -32,6 +32,7 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Sourc
     if let Some(within) = watchdog {
         task::start(signs_of_life(Rc::clone(&notify), within));
     }
+    task::start(tell_held_back());
     events::started(&addresses, current.get().config.targets.len());
     let caps = spending::caps(&current.get().config);
     if !caps.is_empty() {
@@ -41,7 +42,6 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Sourc
     let place = helper::Place::from_env(&|name: &str| std::env::var(name).ok(), !notify.is_nobody());
     let _helper = helper::greet(place);
     task::start(pressure::keep_watching(Rc::clone(current)));
-    task::start(tell_held_back());
 
     loop {
         let by = tokio::select! {
@@ -71,7 +71,6 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Sourc
     }
     drain(&gateway, &mut asked).await;
     gateway.process.spending.keep_now();
-    observe::tell_held_back(true);
     Ok(())
 }
 

@@ -35,6 +35,8 @@ pub const ACCEPT_FAILED: &str = "e1d6c0f86a6f4cd7b4d25ea6a6a0f2c3";
 pub const REQUEST_BODY: &str = "5f0f6f3b6c1f4c1d9d2f0c8a4be7d3e1";
 /// `limit_hit`: a request or a connection met a configured limit.
 pub const LIMIT_HIT: &str = "8fc42e80dcd646089c16b7157a26ff18";
+/// `held_back`: lines of one kind that were not written, since there were too many of them.
+pub const HELD_BACK: &str = "2e5d25571137c6fabc0634566698562c";
 /// `memory_locked`: nothing of edgeward is paged out; or why that is not so.
 pub const MEMORY_LOCKED: &str = "9a5c1f6f7c0b4d0d8a3a6a9c1f0e2b47";
 /// `descriptors_low`: the limit of file descriptors is too low for `limits.connections`.
@@ -53,8 +55,6 @@ pub const PASSED_SOCKETS: &str = "c3a8d9e04f5b4c7db9126e07f8a1d3b4";
 pub const HELPER_READY: &str = "3bb7661f6e974fe3b96e6969eb20f7b5";
 /// `helper_unavailable`: there is an NVIDIA driver, and no helper to ask it.
 pub const HELPER_UNAVAILABLE: &str = "84589072f3664285bf126cc074f2e87d";
-/// `held_back`: lines of one kind that were not written, since there were too many of them.
-pub const HELD_BACK: &str = "2e5d25571137c6fabc0634566698562c";
 
 /// A finished request, as its one line tells it.
 #[derive(Clone, Copy, Debug)]
