@@ -96,6 +96,10 @@ pub const DEAF: Duration = Duration::from_millis(250);
 pub const NEEDLE_TEXT_BYTES: usize = 2 * KIB;
 /// A client-fault 4xx is passed back whole up to this, in bytes.
 pub const CLIENT_FAULT_BODY_BYTES: usize = MIB;
+/// How far back a stream is looked at for a text that repeats itself, in bytes.
+pub const REPETITION_WINDOW_BYTES: usize = 4 * KIB;
+/// How much of a text comes between two such looks, in bytes.
+pub const REPETITION_STEP_BYTES: usize = 64;
 /// After the commit: an event longer than this is passed on unlooked-at, in bytes.
 pub const RELAY_EVENT_BYTES: usize = 64 * KIB;
 /// A configuration file, in bytes; a hundred times what anyone writes by hand.

@@ -64,6 +64,12 @@ impl Dialect {
         !matches!(self, Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed)
     }
 
+    /// Whether it asks a model to go on with a conversation or a text, which every kind of target can be asked for.
+    #[must_use]
+    pub const fn converses(self) -> bool {
+        !matches!(self, Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed | Dialect::Gemini)
+    }
+
     /// Its name in logs and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

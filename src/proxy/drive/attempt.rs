@@ -70,7 +70,7 @@ impl Driver {
     }
 
     pub(super) async fn head(&mut self, reply: Reply) -> Action {
-        let kind = head::kind(self.job.call.dialect, self.job.call.stream, reply.status, &reply.headers);
+        let kind = head::kind(self.wire(), self.job.call.stream, reply.status, &reply.headers);
         self.attempt.stage = match kind {
             HeadKind::Stream => match self.take_buffer() {
                 Some(buffer) => Stage::Gate(Box::new(Gate::new(self.rules(), buffer))),
@@ -243,6 +243,7 @@ pub(super) fn refused(reply: &Reply, body: Vec<u8>, rules: Rules, target: usize)
         headers: head::to_client(&reply.headers),
         body: Bytes::from(body),
         target,
+        wire: rules.dialect,
     });
     Refused { failure, wait, kept, rejects: true }
 }

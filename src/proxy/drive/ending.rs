@@ -66,8 +66,8 @@ impl Driver {
         let kept = if outcome == Outcome::Answered { self.empty.take() } else { self.rejection.take() };
         let Some(kept) = kept else { return self.refuse(Cause::Internal).await };
         self.next_attempt(0);
+        let dialect = self.job.call.dialect;
         if self.pace.head_sent {
-            let dialect = self.job.call.dialect;
             if outcome == Outcome::Answered {
                 self.pace.outlet.bytes(kept.body);
                 self.pace.outlet.end_clean();
@@ -82,11 +82,17 @@ impl Driver {
             self.pace.outlet.end_broken();
             return;
         }
-        let mut headers = kept.headers;
+        let (mut headers, mut body) = (kept.headers, kept.body);
+        if kept.wire != dialect {
+            // Only its words are the client's.
+            let problem = reply::Problem::new(kept.status.as_u16(), "invalid_request", text_of(&body));
+            refusal::headers(&problem, head::retry_after(&headers), &mut headers);
+            body = Bytes::from(problem.body(dialect));
+        }
         self.own_headers(&mut headers, Some(kept.target));
         self.account.status(kept.status.as_u16());
         self.account.end(outcome, None);
-        self.pace.head(Head { status: kept.status, headers, whole: Some(kept.body) });
+        self.pace.head(Head { status: kept.status, headers, whole: Some(body) });
     }
 
     /// Every candidate failed, or the request was stopped before it had an answer.

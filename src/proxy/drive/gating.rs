@@ -104,7 +104,8 @@ impl Driver {
         }
         if let Some(reply) = &self.attempt.reply {
             let headers = head::to_client(&reply.headers);
-            self.empty = Some(Kept { status: reply.status, headers, body, target: self.target() });
+            let (target, wire) = (self.target(), self.wire());
+            self.empty = Some(Kept { status: reply.status, headers, body, target, wire });
         }
     }
 
@@ -166,7 +167,7 @@ impl Driver {
     pub(super) fn rules(&self) -> Rules {
         let config = &self.job.gateway.config;
         Rules {
-            dialect: self.job.call.dialect,
+            dialect: self.wire(),
             commit_on: self.plan.commit_on,
             on_empty_stop: self.plan.on_empty_stop,
             drop_anonymous_reasoning: config.drop_anonymous_reasoning,

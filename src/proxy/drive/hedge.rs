@@ -122,8 +122,8 @@ impl Hedges {
     ) -> Result<Won, Lost> {
         let candidate = self.candidates.get(candidate).ok_or(Failure::new(Cause::Internal))?;
         let (mut reply, edits) = self.reply(candidate, open).await?;
-        let rules = Rules { drop_progress: edits.hide_progress, ..self.rules };
-        match head::kind(self.call.dialect, true, reply.status, &reply.headers) {
+        let rules = Rules { dialect: candidate.wire, drop_progress: edits.hide_progress, ..self.rules };
+        match head::kind(candidate.wire, true, reply.status, &reply.headers) {
             HeadKind::Stream => {}
             HeadKind::Error => {
                 let target = self.gateway.config.targets.get(candidate.target);

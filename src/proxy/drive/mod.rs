@@ -30,6 +30,7 @@ use super::relay::{Edits, Relay};
 use super::upstream::{Link, Reply};
 use crate::cause::Failure;
 use crate::config::{Egress, Priority};
+use crate::dialect::Dialect;
 use crate::dialect::request::Call;
 use crate::gate::Gate;
 use crate::gate::pool::Buffer;
@@ -197,7 +198,10 @@ struct Kept {
     headers: HeaderMap,
     body: Bytes,
     target: usize,
+    /// What `body` is in.
+    wire: Dialect,
 }
+
 impl Driver {
     async fn run(&mut self) {
         if !self.admitted().await {
@@ -301,6 +305,14 @@ impl Driver {
     /// Nobody else is left to ask.
     fn is_last_resort(&self) -> bool {
         self.plan.candidates.get(self.attempt.candidate).is_some_and(|candidate| candidate.last_resort)
+    }
+
+    /// The dialect in which the present attempt's target is asked.
+    fn wire(&self) -> Dialect {
+        self.plan
+            .candidates
+            .get(self.attempt.candidate)
+            .map_or(self.job.call.dialect, |candidate| candidate.wire)
     }
 
     fn target(&self) -> usize {
