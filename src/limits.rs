@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+mod dialect;
 mod memory;
 mod routing;
 
+pub use dialect::*;
 pub use memory::*;
 pub use routing::*;
 

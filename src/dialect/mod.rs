@@ -2,6 +2,7 @@
 
 mod anthropic;
 pub mod classify;
+pub mod conversation;
 pub mod event;
 mod gemini;
 mod inspect;
