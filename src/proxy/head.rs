@@ -134,6 +134,18 @@ pub fn to_upstream(headers: &mut HeaderMap, client: &HeaderMap, target: &Target,
     }
 }
 
+/// The same for a request that was written anew in the target's dialect: the client's fields are about its own.
+pub fn to_other_dialect(
+    headers: &mut HeaderMap,
+    client: &HeaderMap,
+    target: &Target,
+    credential: &HeaderMap,
+) {
+    let mut kept = pick(client, &[header::USER_AGENT, HeaderName::from_static("idempotency-key")]);
+    kept.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    to_upstream(headers, &kept, target, credential);
+}
+
 /// The key that `target` is sent, its own or the client's.
 #[must_use]
 pub fn key_sent<'a>(target: &'a Target, credential: &'a HeaderMap) -> Option<&'a [u8]> {

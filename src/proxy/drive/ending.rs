@@ -18,7 +18,11 @@ use crate::wire::Framing;
 
 impl Driver {
     pub(super) fn end_clean(&mut self) {
-        if let Stage::Relay(relay) = &self.attempt.stage
+        if let Some(translation) = &mut self.attempt.translation {
+            let mut last = Vec::new();
+            translation.end(&mut last);
+            self.pace.outlet.bytes(Bytes::from(last));
+        } else if let Stage::Relay(relay) = &self.attempt.stage
             && relay.said().finished
             && !relay.said().done
         {
@@ -33,7 +37,9 @@ impl Driver {
         let mut told = false;
         if let Stage::Relay(relay) = &self.attempt.stage {
             told = relay.said().error_shown;
-            if relay.cut_inside_event() {
+            if let Some(translation) = &self.attempt.translation {
+                told = translation.failure().is_some();
+            } else if relay.cut_inside_event() {
                 // A blank line would be no JSON to Ollama's clients.
                 let line_end: &'static [u8] = match self.job.call.dialect.framing() {
                     Framing::Sse => b"\n\n",

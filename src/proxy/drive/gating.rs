@@ -81,7 +81,7 @@ impl Driver {
             }
             Verdict::Empty(emptiness) => {
                 // As it came, but for what edgeward asked for itself.
-                let mut relay = Relay::new(self.job.call.dialect, self.edits());
+                let mut relay = Relay::new(self.wire(), self.edits());
                 let mut out = Vec::new();
                 relay.held(Bytes::copy_from_slice(gate.held()), &mut out);
                 relay.end(&mut out);
@@ -141,12 +141,26 @@ impl Driver {
                     return Action::Read;
                 }
                 self.limit_hit(Limit::AnswerBuffer);
+                if self.wire() != self.job.call.dialect {
+                    let words = format!("an answer of over {} bytes cannot be translated", limits.answer_buffer);
+                    return self.failed(Failure::with(Cause::Overflow, &words));
+                }
                 let verdict = answer::judge_beginning(self.rules(), &body);
                 self.attempt.stage = Stage::Answer(body, reserved);
                 return self.judged_answer(&verdict);
             }
             Some(Err(failure)) => return self.failed(failure),
-            None => answer::judge(self.rules(), &body).0,
+            None => {
+                let wire = self.wire();
+                let verdict = answer::judge(self.rules(), &body).0;
+                if verdict == Verdict::Commit && wire != self.job.call.dialect {
+                    body = match self.in_dialect(wire, &body) {
+                        Ok(body) => body,
+                        Err(failure) => return self.failed(failure),
+                    };
+                }
+                verdict
+            }
         };
         drop(reserved);
         self.attempt.stage = Stage::Whole(body);

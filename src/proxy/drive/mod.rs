@@ -27,6 +27,7 @@ use super::exchange::{Action, Event, Exchange};
 use super::gateway::Gateway;
 use super::outlet::Outlet;
 use super::relay::{Edits, Relay};
+use super::translation::Translation;
 use super::upstream::{Link, Reply};
 use crate::cause::Failure;
 use crate::config::{Egress, Priority};
@@ -167,6 +168,8 @@ struct Attempt {
     reply: Option<Reply>,
     stage: Stage,
     edits: Edits,
+    /// The target speaks another dialect than the client, and its stream is committed.
+    translation: Option<Box<Translation>>,
     /// For the gate's buffer, where it is not the request's own.
     permit: Option<OwnedSemaphorePermit>,
     /// What the target said, for the log and for the client when all fail.

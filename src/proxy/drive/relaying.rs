@@ -1,11 +1,13 @@
 //! From the commit on: the target's bytes become the client's.
 
 use bytes::Bytes;
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
 
 use super::{Driver, Stage};
 use crate::cause::{Cause, Failure};
 use crate::config::ModelName;
-use crate::dialect;
+use crate::dialect::{self, Dialect, translate};
 use crate::dialect::event::Usage;
 use crate::dialect::request::quote;
 use crate::limits;
@@ -14,6 +16,7 @@ use crate::proxy::exchange::{Action, Event};
 use crate::proxy::head;
 use crate::proxy::outlet::Head;
 use crate::proxy::relay::{Edits, Relay};
+use crate::proxy::translation::{Translation, translated};
 use crate::time::now;
 
 impl Driver {
@@ -45,7 +48,12 @@ impl Driver {
         match std::mem::take(&mut self.attempt.stage) {
             Stage::Committed(gate, rest) => {
                 let call = &self.job.call;
-                let mut relay = Box::new(Relay::new(call.dialect, self.edits()).expecting(call.choices));
+                let wire = self.wire();
+                let mut relay = Box::new(Relay::new(wire, self.edits()).expecting(call.choices));
+                if wire != call.dialect {
+                    self.attempt.translation = Translation::new(wire, call.dialect, self.terms()).map(Box::new);
+                    headers.remove(CONTENT_TYPE);
+                }
                 let held = Bytes::copy_from_slice(gate.held());
                 drop((gate, self.room.take(), self.attempt.permit.take()));
                 let mut out = Vec::new();
@@ -56,6 +64,9 @@ impl Driver {
                 self.forward(relay, out).await
             }
             Stage::Whole(body) => {
+                if self.wire() != self.job.call.dialect {
+                    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                }
                 let (body, usage) = self.renamed(body);
                 self.account.usage(usage);
                 self.account.sent(body.len());
@@ -106,13 +117,17 @@ impl Driver {
         }
     }
 
-    pub(super) async fn forward(&mut self, mut relay: Box<Relay>, out: Vec<Bytes>) -> Action {
+    pub(super) async fn forward(&mut self, mut relay: Box<Relay>, mut out: Vec<Bytes>) -> Action {
         let (moved, spoke) = (relay.take_moved(), relay.take_spoke());
         let said = relay.said();
         let (finished, done) = (said.finished, said.done);
-        let error = said.error.clone();
+        let mut error = said.error.clone();
         self.account.usage(said.usage);
         self.attempt.stage = Stage::Relay(relay);
+        if let Some(translation) = &mut self.attempt.translation {
+            translated(translation, &mut out);
+            error = error.or_else(|| translation.failure().cloned());
+        }
         if let Some(action) = self.send_on(out).await {
             return action;
         }
@@ -162,7 +177,27 @@ impl Driver {
     }
 
     pub(super) fn edits(&self) -> Edits {
-        Edits { model: self.shown_model(), ..self.attempt.edits.clone() }
+        // A translated answer gets its name with its new form.
+        let model = if self.wire() == self.job.call.dialect { self.shown_model() } else { None };
+        Edits { model, ..self.attempt.edits.clone() }
+    }
+
+    /// What an answer in the client's dialect is called, where the target's is another.
+    pub(super) fn terms(&self) -> translate::Terms {
+        let call = &self.job.call;
+        let asked = self.plan.model_name == ModelName::Asked;
+        translate::Terms {
+            id: self.job.id.clone(),
+            model: if asked { call.model.clone() } else { String::new() },
+            created: self.job.gateway.seconds(),
+            wants_usage: call.wants_usage,
+            hides_thinking: self.attempt.edits.hide_thinking,
+        }
+    }
+
+    /// A whole answer as the client's dialect has it.
+    pub(super) fn in_dialect(&self, wire: Dialect, body: &[u8]) -> Result<Vec<u8>, Failure> {
+        translate::whole(wire, body)?.body(self.job.call.dialect, self.terms())
     }
 
     /// The name that the client sees, quoted, if edgeward has a say in it.
