@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+mod answer;
 mod memory;
 mod routing;
 
+pub use answer::*;
 pub use memory::*;
 pub use routing::*;
 
