@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+mod answer;
 mod dialect;
 mod memory;
 mod routing;
 
+pub use answer::*;
 pub use dialect::*;
 pub use memory::*;
 pub use routing::*;

@@ -12,6 +12,7 @@ mod openai;
 pub mod reply;
 pub mod request;
 mod responses;
+pub mod translate;
 mod trouble;
 
 pub use classify::{classify, classify_status, error_text};

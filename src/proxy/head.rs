@@ -165,6 +165,16 @@ pub fn own(headers: &mut HeaderMap, id: &str, target: Option<&str>, attempts: &s
     }
 }
 
+/// What the body is now, whatever the target said of its own: a stream, or JSON.
+pub fn typed(headers: &mut HeaderMap, stream: Option<Framing>) {
+    let content_type = match stream {
+        Some(Framing::Sse) => "text/event-stream",
+        Some(Framing::Ndjson) => "application/x-ndjson",
+        None => "application/json",
+    };
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+}
+
 /// What a stream's head needs: its type, where the target did not say it or has not spoken yet, and what keeps
 /// boxes in between from buffering it.
 pub fn for_stream(headers: &mut HeaderMap, framing: Framing) {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::cause::{Cause, Failure};
 use crate::dialect::Dialect;
-use crate::dialect::translate::{Decoder, Encoder, Outcome, Piece, Terms};
+use crate::dialect::translate::{Decoder, Encoder, Outcome, Piece, Terms, Took};
 use crate::limits::TRANSLATED_EVENT_BYTES;
 use crate::wire::Splitter;
 
@@ -38,6 +38,11 @@ impl Translation {
     #[must_use]
     pub const fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
+    }
+
+    /// How long the answer took so far.
+    pub const fn took(&mut self, took: Took) {
+        self.encoder.took(took);
     }
 
     /// What comes next of the target's stream. Appends whole frames for the client.

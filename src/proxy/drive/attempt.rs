@@ -108,6 +108,7 @@ impl Driver {
             self.plan.candidates.get(self.attempt.candidate).ok_or(Failure::new(Cause::Internal))?;
         let job = &self.job;
         let source = Source {
+            id: &job.id,
             config: &job.gateway.config,
             call: &job.call,
             method: &job.method,
@@ -152,6 +153,7 @@ impl Driver {
 
 /// What requests to targets are made of.
 pub(super) struct Source<'a> {
+    pub(super) id: &'a str,
     pub(super) config: &'a Config,
     pub(super) call: &'a Call,
     pub(super) method: &'a Method,
@@ -205,16 +207,18 @@ impl Source<'_> {
             model: &candidate.model,
             flavor: flavor(target.kind),
             ask_usage: target.include_usage,
-            strict: self.config.strict,
+            strict: self.config.translation.strict,
             urls: target.place == Place::Cloud,
             files: false,
             loading: true,
             resolve: &|_| None,
         };
         let encoded = conversation::encode(&asked, &terms)
-            .map_err(|cannot| Failure::with(Cause::Untranslatable, &cannot.words()))?;
+            .map_err(|cannot| Failure::with(Cause::Untranslatable, &cannot.words(&target.name)))?;
         if !encoded.dropped.is_empty() {
-            translate_events::dropped(&target.name, candidate.wire, &encoded.dropped);
+            let dropped: Vec<_> =
+                encoded.dropped.iter().map(|it| format!("{} {}", it.field, it.why)).collect();
+            translate_events::dropped(self.id, &target.name, candidate.wire.as_str(), &dropped.join("; "));
         }
         let path = route::joined_path(target, &encoded.path);
         let mut request = Request::builder().method(Method::POST).uri(path);

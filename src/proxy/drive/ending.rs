@@ -18,8 +18,10 @@ use crate::wire::Framing;
 
 impl Driver {
     pub(super) fn end_clean(&mut self) {
+        let took = self.took();
         if let Some(translation) = &mut self.attempt.translation {
             let mut last = Vec::new();
+            translation.took(took);
             translation.end(&mut last);
             self.pace.outlet.bytes(Bytes::from(last));
         } else if let Stage::Relay(relay) = &self.attempt.stage

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use http::StatusCode;
 
 use super::{Driver, Kept, Stage};
 use crate::cause::{Cause, Failure};
@@ -11,7 +12,9 @@ use crate::observe::Limit;
 use crate::proxy::body::Reserved;
 use crate::proxy::exchange::{Action, Event};
 use crate::proxy::head;
+use crate::proxy::refusal;
 use crate::proxy::relay::Relay;
+use crate::proxy::translation::Translation;
 use crate::time::now;
 
 impl Driver {
@@ -102,10 +105,38 @@ impl Driver {
         if !self.pace.exchange.keeps(emptiness) {
             return;
         }
-        if let Some(reply) = &self.attempt.reply {
-            let headers = head::to_client(&reply.headers);
-            let (target, wire) = (self.target(), self.wire());
-            self.empty = Some(Kept { status: reply.status, headers, body, target, wire });
+        let Some(reply) = &self.attempt.reply else { return };
+        let (mut status, mut headers) = (reply.status, head::to_client(&reply.headers));
+        let (target, wire, dialect) = (self.target(), self.wire(), self.job.call.dialect);
+        let mut body = body;
+        if wire != dialect {
+            (status, body) = self.nothing_in_dialect(status, &body);
+            let framing = self.job.call.stream.then(|| dialect.framing());
+            head::typed(&mut headers, framing);
+        }
+        self.empty = Some(Kept { status, headers, body, target, wire: dialect });
+    }
+
+    /// An empty answer of another dialect as the client's has it: as empty.
+    fn nothing_in_dialect(&self, status: StatusCode, body: &[u8]) -> (StatusCode, Bytes) {
+        let (wire, dialect) = (self.wire(), self.job.call.dialect);
+        let said = if self.job.call.stream {
+            Translation::new(wire, dialect, self.terms()).map(|mut translation| {
+                let mut out = Vec::new();
+                translation.push(body, &mut out);
+                translation.end(&mut out);
+                out
+            })
+        } else {
+            self.in_dialect(wire, body).ok()
+        };
+        match said {
+            Some(said) => (status, Bytes::from(said)),
+            None => {
+                let failure = Failure::new(Cause::Empty);
+                let problem = refusal::broken(self.job.gateway.name(self.target()), &failure);
+                (StatusCode::BAD_GATEWAY, Bytes::from(problem.body(dialect)))
+            }
         }
     }
 
@@ -142,7 +173,8 @@ impl Driver {
                 }
                 self.limit_hit(Limit::AnswerBuffer);
                 if self.wire() != self.job.call.dialect {
-                    let words = format!("an answer of over {} bytes cannot be translated", limits.answer_buffer);
+                    let words =
+                        format!("an answer of over {} bytes cannot be translated", limits.answer_buffer);
                     return self.failed(Failure::with(Cause::Overflow, &words));
                 }
                 let verdict = answer::judge_beginning(self.rules(), &body);

@@ -26,6 +26,7 @@ use crate::route::{Candidate, Plan};
 /// What hedges of one request are made of. There is none where hedging is off.
 pub(super) struct Hedges {
     gateway: Rc<Gateway>,
+    id: String,
     call: Call,
     method: Method,
     path: String,
@@ -74,6 +75,7 @@ impl Hedges {
     pub(super) fn new(job: &Job, plan: &Plan, rules: Rules, terms: &Terms) -> Rc<Self> {
         Rc::new(Hedges {
             gateway: Rc::clone(&job.gateway),
+            id: job.id.clone(),
             call: job.call.clone(),
             method: job.method.clone(),
             path: job.path.clone(),
@@ -158,6 +160,7 @@ impl Hedges {
 
     async fn reply(&self, candidate: &Candidate, open: &mut Open) -> Result<(Reply, Edits), Failure> {
         let source = Source {
+            id: &self.id,
             config: &self.gateway.config,
             call: &self.call,
             method: &self.method,

@@ -1,15 +1,14 @@
 //! From the commit on: the target's bytes become the client's.
 
 use bytes::Bytes;
-use http::HeaderValue;
-use http::header::CONTENT_TYPE;
 
 use super::{Driver, Stage};
 use crate::cause::{Cause, Failure};
 use crate::config::ModelName;
-use crate::dialect::{self, Dialect, translate};
 use crate::dialect::event::Usage;
 use crate::dialect::request::quote;
+use crate::dialect::translate::{self, Took};
+use crate::dialect::{self, Dialect};
 use crate::limits;
 use crate::proxy::body::HeldBody;
 use crate::proxy::exchange::{Action, Event};
@@ -51,8 +50,9 @@ impl Driver {
                 let wire = self.wire();
                 let mut relay = Box::new(Relay::new(wire, self.edits()).expecting(call.choices));
                 if wire != call.dialect {
-                    self.attempt.translation = Translation::new(wire, call.dialect, self.terms()).map(Box::new);
-                    headers.remove(CONTENT_TYPE);
+                    self.attempt.translation =
+                        Translation::new(wire, call.dialect, self.terms()).map(Box::new);
+                    head::typed(&mut headers, Some(call.dialect.framing()));
                 }
                 let held = Bytes::copy_from_slice(gate.held());
                 drop((gate, self.room.take(), self.attempt.permit.take()));
@@ -65,7 +65,7 @@ impl Driver {
             }
             Stage::Whole(body) => {
                 if self.wire() != self.job.call.dialect {
-                    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                    head::typed(&mut headers, None);
                 }
                 let (body, usage) = self.renamed(body);
                 self.account.usage(usage);
@@ -124,7 +124,9 @@ impl Driver {
         let mut error = said.error.clone();
         self.account.usage(said.usage);
         self.attempt.stage = Stage::Relay(relay);
+        let took = self.took();
         if let Some(translation) = &mut self.attempt.translation {
+            translation.took(took);
             translated(translation, &mut out);
             error = error.or_else(|| translation.failure().cloned());
         }
@@ -192,7 +194,14 @@ impl Driver {
             created: self.job.gateway.seconds(),
             wants_usage: call.wants_usage,
             hides_thinking: self.attempt.edits.hide_thinking,
+            took: self.took(),
         }
+    }
+
+    /// How long the answer took so far.
+    pub(super) fn took(&self) -> Took {
+        let total = now() - self.job.began;
+        Took { first: self.account.first_token().unwrap_or(total), total }
     }
 
     /// A whole answer as the client's dialect has it.
