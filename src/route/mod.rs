@@ -211,6 +211,22 @@ impl Plan {
         self.passed.iter().filter_map(|(_, why)| why.left()).min()
     }
 
+    /// Only those who speak `dialect` themselves: what is asked cannot be translated.
+    #[must_use]
+    pub fn speaking(mut self, dialect: Dialect) -> Plan {
+        let passed = &mut self.passed;
+        for candidates in [&mut self.candidates, &mut self.full] {
+            candidates.retain(|candidate| {
+                let speaks = candidate.wire == dialect;
+                if !speaks {
+                    passed.push((candidate.target, Passed::Dialect));
+                }
+                speaks
+            });
+        }
+        self
+    }
+
     /// Whether `target` is not where this request would be served if all were well.
     #[must_use]
     pub fn is_away(&self, target: usize) -> bool {
