@@ -1,32 +1,17 @@
 //! To Anthropic's Messages.
 
-use serde_json::Number;
-
-use super::super::models::{self, Generation};
 use super::super::{
-    Cannot, Conversation, Effort, Format, Knob, Media, MediaKind, Outcome, Part, Role, ToolChoice, Turn,
-    media,
+    Cannot, Format, Media, MediaKind, Outcome, Part, Role, Thought, ToolChoice, Turn, ids, media, models,
 };
+use super::anthropic_settings::{ADAPTIVE, STRUCTURED};
 use super::{Encoding, FILLER, NO_KNOB, Sent, refuse, schema, words};
 use crate::dialect::Dialect;
-use crate::limits;
-
-/// From here on (Opus 4.7) thinking is adaptive only, and knobs are refused.
-const ADAPTIVE_ONLY: Generation = (4, 7);
-/// From here on thinking may be adaptive, and an answer cannot be begun for the model.
-const ADAPTIVE: Generation = (4, 6);
-/// From here on an answer can be held to a schema, and effort can be told.
-const STRUCTURED: Generation = (4, 5);
-/// From here on temperature and `top_p` exclude each other.
-const ONE_KNOB: Generation = (4, 1);
-/// From here on a model can think.
-const THINKS: Generation = (3, 7);
 
 /// What is asked for in words where it cannot be held.
 const JSON_ALONE: &str = "Answer with one JSON value alone: no other words, no code fence.";
 
 /// How an answer is to be held to its form.
-enum Held {
+pub(super) enum Held {
     Not,
     Schema(Vec<u8>),
     Words(String),
@@ -194,10 +179,7 @@ impl<'a> Encoding<'a> {
     fn says_something(&self, turn: &Turn) -> bool {
         turn.parts.iter().any(|part| match part {
             Part::Text(text) | Part::Refusal(text) => !text.trim().is_empty(),
-            Part::Thought(thought) => {
-                self.talk.client == Dialect::Anthropic
-                    && (thought.redacted.is_some() || thought.signature.is_some())
-            }
+            Part::Thought(thought) => own(thought),
             Part::Media(_) | Part::Call(_) | Part::Result(_) => true,
         })
     }
@@ -211,13 +193,13 @@ impl<'a> Encoding<'a> {
             }
             Part::Media(medium) => self.anthropic_media(medium)?,
             Part::Thought(thought) => {
-                let own = self.talk.client == Dialect::Anthropic;
-                if let Some(redacted) = thought.redacted.as_ref().filter(|_| own) {
+                let signature = thought.signature.as_ref().filter(|_| own(thought));
+                if let Some(redacted) = &thought.redacted {
                     self.out.open(b'{');
                     self.out.text("type", "redacted_thinking");
                     self.out.text("data", redacted);
                     self.out.close(b'}');
-                } else if let Some(signature) = thought.signature.as_ref().filter(|_| own) {
+                } else if let Some(signature) = signature {
                     self.out.open(b'{');
                     self.out.text("type", "thinking");
                     self.out.text("thinking", &thought.text);
@@ -337,117 +319,9 @@ impl<'a> Encoding<'a> {
         }
         self.out.close(b'}');
     }
-
-    /// Thinking and the answer's limit, which includes it; whether the model is told to think.
-    fn anthropic_thinking(&mut self, generation: Option<Generation>, held: &Held) -> Result<bool, Cannot> {
-        let talk = self.talk;
-        let since = |first| generation.is_none_or(|it| it >= first);
-        let claude = generation.is_some();
-        let mut on = talk.thinking.on == Some(true);
-        if on && !since(THINKS) {
-            self.lack("thinking", "is nothing for a model that does not think")?;
-            on = false;
-        }
-        if on && matches!(talk.choice, ToolChoice::Required | ToolChoice::Named(_)) {
-            self.lack("thinking", "excludes a tool that must be called, at this provider")?;
-            on = false;
-        }
-        let adaptive = claude && since(ADAPTIVE);
-        if on && !adaptive && loop_without_thought(talk) {
-            self.lack("thinking", "must have begun before the tool was called, at this provider")?;
-            on = false;
-        }
-        let mut limit = talk.max_tokens;
-        if on && adaptive {
-            self.out.member("thinking").open(b'{');
-            self.out.text("type", "adaptive");
-            if since(ADAPTIVE_ONLY) {
-                // Without it only a signature comes back.
-                self.out.text("display", "summarized");
-            }
-            self.out.close(b'}');
-        } else if on {
-            let wanted = talk.thinking.tokens().max(limits::ANTHROPIC_BUDGET_MIN);
-            // Room is left for an answer; where there is none, there is no thinking.
-            let room = limit.map_or(u64::MAX, |limit| limit.saturating_sub(limit / 4));
-            let budget = wanted.min(room);
-            if budget < limits::ANTHROPIC_BUDGET_MIN {
-                self.lack("thinking", "does not fit into `max_tokens`")?;
-                on = false;
-            } else {
-                self.out.member("thinking").open(b'{');
-                self.out.text("type", "enabled");
-                self.out.member("budget_tokens").count(budget);
-                self.out.close(b'}');
-                limit = limit.or(Some(budget.saturating_add(limits::ANTHROPIC_MAX_TOKENS)));
-            }
-        } else if talk.thinking.on == Some(false) && claude && since(THINKS) {
-            self.out.member("thinking").raw("{\"type\":\"disabled\"}");
-        }
-        self.out.member("max_tokens").count(limit.unwrap_or(limits::ANTHROPIC_MAX_TOKENS).max(1));
-
-        let effort = talk.thinking.hard().filter(|_| claude && since(STRUCTURED));
-        let effort = effort.filter(|_| adaptive || talk.thinking.on.is_none());
-        let word = effort.map(|effort| match effort {
-            Effort::Minimal | Effort::Low => "low",
-            Effort::Medium => "medium",
-            Effort::Higher if since(ADAPTIVE_ONLY) => "xhigh",
-            Effort::High | Effort::Higher => "high",
-            Effort::Max if since(ADAPTIVE) => "max",
-            Effort::Max => "high",
-        });
-        if word.is_some() || matches!(held, Held::Schema(_)) {
-            self.out.member("output_config").open(b'{');
-            if let Some(word) = word {
-                self.out.text("effort", word);
-            }
-            if let Held::Schema(schema) = held {
-                self.out.member("format").open(b'{');
-                self.out.text("type", "json_schema");
-                self.out.member("schema").raw(&String::from_utf8_lossy(schema));
-                self.out.close(b'}');
-            }
-            self.out.close(b'}');
-        }
-        Ok(on)
-    }
-
-    fn anthropic_sampling(&mut self, generation: Option<Generation>, thinks: bool) -> Result<(), Cannot> {
-        let talk = self.talk;
-        let since = |first| generation.is_some_and(|it| it >= first);
-        for (knob, number) in &talk.sampling {
-            let known = matches!(knob, Knob::Temperature | Knob::TopP | Knob::TopK);
-            if !known || since(ADAPTIVE_ONLY) {
-                self.lack(knob.name(), NO_KNOB)?;
-            } else if thinks {
-                self.lack(knob.name(), "excludes thinking, at this provider")?;
-            } else if *knob == Knob::TopP && since(ONE_KNOB) && talk.knob(Knob::Temperature).is_some() {
-                self.lack(knob.name(), "excludes `temperature`, at this provider")?;
-            } else if *knob == Knob::Temperature && number.as_f64().is_some_and(|it| it > 1.0) {
-                self.lack(knob.name(), "is at most 1 at this provider")?;
-                self.out.member(knob.name()).number(&Number::from(1));
-            } else {
-                self.out.member(knob.name()).number(number);
-            }
-        }
-        let blank = |stop: &&String| stop.trim().is_empty();
-        if talk.stop.iter().any(|stop| blank(&stop)) {
-            self.lack("stop", "may not be blank at this provider")?;
-        }
-        if talk.stop.iter().any(|stop| !blank(&stop)) {
-            self.out.member("stop_sequences").strings(talk.stop.iter().filter(|stop| !blank(stop)));
-        }
-        Ok(())
-    }
 }
 
-/// Whether the turn that a tool's result continues was not begun with thinking, which a budget demands.
-fn loop_without_thought(talk: &Conversation) -> bool {
-    let continued = talk.turns.last().is_some_and(|turn| turn.role == Role::Tool);
-    let asked = talk.turns.iter().rposition(|turn| turn.role == Role::User).map_or(0, |at| at + 1);
-    let first = talk.turns.iter().skip(asked).find(|turn| turn.role == Role::Assistant);
-    let thought = first.is_some_and(|turn| {
-        matches!(turn.parts.first(), Some(Part::Thought(it)) if it.signature.is_some() || it.redacted.is_some())
-    });
-    continued && !(thought && talk.client == Dialect::Anthropic)
+/// Whether Anthropic knows this thinking for its own.
+pub(super) fn own(thought: &Thought) -> bool {
+    thought.redacted.is_some() || thought.signature.as_deref().is_some_and(ids::is_anthropic)
 }

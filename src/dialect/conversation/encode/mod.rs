@@ -1,6 +1,7 @@
 //! From the neutral form to a target's body.
 
 mod anthropic;
+mod anthropic_settings;
 mod gemini;
 mod ollama;
 mod openai;
