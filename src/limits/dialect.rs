@@ -18,3 +18,7 @@ pub const OPENAI_CALL_ID_BYTES: usize = 40;
 pub const CALL_ID_BYTES: usize = 64;
 /// Answers beside each other that a request may ask for, as OpenAI allows (its reference of `n`).
 pub const CHOICES_MAX: u32 = 128;
+/// Parameters that a target was not sent, as listed for one attempt.
+pub const DROPPED_MAX: usize = 32;
+/// Calls of tools beside each other in one message; the model chooses, and a handful is much.
+pub const CALLS_MAX: usize = 1024;

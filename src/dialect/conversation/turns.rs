@@ -1,11 +1,12 @@
 //! Turns as they come in, each tool's result beside its call.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::json::At;
 use super::words::short;
 use super::{Call, Outcome, Part, Role, Turn};
 use crate::dialect::request::BadRequest;
+use crate::limits;
 
 /// What stands for the result of a call of which the client says nothing, where its dialect allows that.
 const NO_RESULT: &str = "(no result)";
@@ -16,8 +17,8 @@ pub(super) struct Turns {
     turns: Vec<Turn>,
     /// Calls of the last assistant's turn that have no result yet: the client's id, the call's own, its tool.
     open: Vec<(String, String, String)>,
-    /// Ids in use.
-    ids: HashSet<String>,
+    /// Ids in use, and how often the client used them.
+    ids: HashMap<String, u32>,
     /// Instructions that stand between a call and its result: they wait for it.
     held: Vec<Turn>,
     /// A call without a result is no fault.
@@ -31,20 +32,22 @@ impl Turns {
 
     /// A whole message, but for tools' results.
     pub(super) fn say(&mut self, at: &At<'_>, role: Role, parts: Vec<Part>) -> Result<(), BadRequest> {
+        if role == Role::System && parts.iter().any(|part| !matches!(part, Part::Text(_))) {
+            return Err(at.bad("instructions are words alone"));
+        }
         if role == Role::System && !self.open.is_empty() {
             self.held.push(Turn { role, parts });
             return Ok(());
         }
         self.settle(at)?;
-        self.push(role, parts);
-        Ok(())
+        self.turns.push(Turn { role, parts: Vec::new() });
+        self.take(at, parts)
     }
 
     /// A piece of the assistant's turn, which goes on until somebody else speaks.
     pub(super) fn go_on(&mut self, at: &At<'_>, parts: Vec<Part>) -> Result<(), BadRequest> {
         if self.turns.last().is_some_and(|turn| turn.role == Role::Assistant) {
-            self.take(parts);
-            return Ok(());
+            return self.take(at, parts);
         }
         self.say(at, Role::Assistant, parts)
     }
@@ -112,21 +115,20 @@ impl Turns {
         }
     }
 
-    fn push(&mut self, role: Role, parts: Vec<Part>) {
-        self.turns.push(Turn { role, parts: Vec::new() });
-        self.take(parts);
-    }
-
     /// Into the last turn.
-    fn take(&mut self, mut parts: Vec<Part>) {
+    fn take(&mut self, at: &At<'_>, mut parts: Vec<Part>) -> Result<(), BadRequest> {
         for part in &mut parts {
             if let Part::Call(call) = part {
                 self.call(call);
             }
         }
+        if self.open.len() > limits::CALLS_MAX {
+            return Err(at.bad(format_args!("more than {} calls at once", limits::CALLS_MAX)));
+        }
         if let Some(turn) = self.turns.last_mut() {
             turn.parts.append(&mut parts);
         }
+        Ok(())
     }
 
     /// Gives a call an id that no other has: small servers count anew in each answer, Ollama gives none.
@@ -135,11 +137,13 @@ impl Turns {
         if call.id.is_empty() {
             call.id = format!("call_{}_{}", self.turns.len(), self.open.len());
         }
-        let mut count = 1_u32;
-        while !self.ids.insert(call.id.clone()) {
-            count += 1;
-            call.id = format!("{client}_{count}");
+        let base = call.id.clone();
+        while self.ids.contains_key(&call.id) {
+            let used = self.ids.entry(base.clone()).or_default();
+            *used += 1;
+            call.id = format!("{base}_{}", *used);
         }
+        self.ids.insert(call.id.clone(), 1);
         self.open.push((client, call.id.clone(), call.name.clone()));
     }
 }

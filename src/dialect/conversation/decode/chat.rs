@@ -246,9 +246,17 @@ fn message(talk: &mut Conversation, turns: &mut Turns, mut fields: Fields<'_>) -
 fn assistant(talk: &mut Conversation, fields: &mut Fields<'_>) -> Result<Vec<Part>, BadRequest> {
     let here = fields.at;
     let mut parts = Vec::new();
-    let thought = fields.string("reasoning_content")?.or(fields.string("reasoning")?);
-    if let Some(text) = thought.filter(|text| !text.is_empty()) {
-        parts.push(Part::Thought(Thought { text, ..Thought::default() }));
+    let told = fields.string("reasoning_content")?.or(fields.string("reasoning")?).unwrap_or_default();
+    let mut thought = details(fields)?;
+    if thought.text.is_empty() {
+        thought.text = told;
+    }
+    let redacted = thought.redacted.take();
+    if thought != Thought::default() {
+        parts.push(Part::Thought(thought));
+    }
+    if redacted.is_some() {
+        parts.push(Part::Thought(Thought { redacted, ..Thought::default() }));
     }
     parts.append(&mut content(talk, fields)?);
     if let Some(refusal) = fields.string("refusal")?.filter(|refusal| !refusal.is_empty()) {
@@ -266,6 +274,25 @@ fn assistant(talk: &mut Conversation, fields: &mut Fields<'_>) -> Result<Vec<Par
         parts.push(called(Fields::new(call, at)?, String::new(), None)?);
     }
     Ok(parts)
+}
+
+/// OpenRouter's `reasoning_details`, which can hold a signature: one of Anthropic's is kept.
+fn details(fields: &mut Fields<'_>) -> Result<Thought, BadRequest> {
+    let here = fields.at;
+    let list = here.key("reasoning_details");
+    let mut thought = Thought::default();
+    for (index, detail) in fields.array("reasoning_details")?.into_iter().enumerate() {
+        let mut detail = Fields::new(detail, list.index(index))?;
+        let format = detail.string("format")?;
+        let anthropic = format.is_none_or(|format| format.starts_with("anthropic"));
+        thought.text.push_str(&detail.string("text")?.unwrap_or_default());
+        if anthropic {
+            let signature = detail.string("signature")?.filter(|it| !it.is_empty());
+            thought.signature = signature.or(thought.signature);
+            thought.redacted = detail.string("data")?.or(thought.redacted);
+        }
+    }
+    Ok(thought)
 }
 
 /// An element of `tool_calls`, Ollama's as well.
