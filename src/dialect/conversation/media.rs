@@ -70,7 +70,7 @@ fn tidy(text: String) -> Option<String> {
 /// What the first bytes say, as they stand in base64.
 fn sniff(base64: &str) -> Option<&'static str> {
     const MAGIC: [(&str, &str); 7] = [
-        ("iVBORw0KGgo", "image/png"),
+        ("iVBORw0KGg", "image/png"),
         ("/9j/", "image/jpeg"),
         ("R0lGOD", "image/gif"),
         ("UklGR", "image/webp"),

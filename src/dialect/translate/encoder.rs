@@ -94,38 +94,33 @@ impl Encoder {
         self.common.terms.took = took;
     }
 
-    /// Appends the piece's frames, each one whole. Nothing after the end or an error. What the dialect cannot say
-    /// (a third choice in Ollama's) is left out; where that would be a lie, the stream fails.
-    pub fn piece(&mut self, piece: &Piece, out: &mut Vec<u8>) -> Outcome {
+    /// Appends the piece's frames, each one whole; nothing after the end or an error. What the dialect cannot say (a
+    /// third choice in Ollama's) is left out.
+    ///
+    /// # Errors
+    /// The piece's own, where it is one; or that to leave out what cannot be said would be a lie, or that too much must
+    /// be kept. Nothing was appended then: the caller says it in its own words, with [`Encoder::fail`].
+    pub fn piece(&mut self, piece: &Piece, out: &mut Vec<u8>) -> Result<(), Failure> {
         if self.outcome != Outcome::Open {
-            return self.outcome;
+            return Ok(());
         }
         if let Piece::Error(failure) = piece {
-            let words = format!("the answer broke off: {failure}");
-            return self.fail(&Problem::new(502, failure.cause.as_str(), words), out);
+            return Err(failure.clone());
         }
         if !self.common.note(piece) {
-            return self.outcome;
+            return Ok(());
         }
         let Encoder { common, body, .. } = self;
-        let result = match body {
-            Body::Openai(stream) => {
-                stream.piece(common, piece, out);
-                Ok(())
-            }
-            Body::Responses(stream) => stream.piece(common, piece, out),
-            Body::Ollama(stream) => stream.piece(common, piece, out),
-            Body::Anthropic(stream) => {
-                stream.piece(common, piece, out);
-                Ok(())
-            }
-        };
-        match result {
-            Err(failure) => return self.piece(&Piece::Error(failure), out),
-            Ok(()) if *piece == Piece::Done => self.outcome = Outcome::Done,
-            Ok(()) => {}
+        match body {
+            Body::Openai(stream) => stream.piece(common, piece, out),
+            Body::Responses(stream) => stream.piece(common, piece, out)?,
+            Body::Ollama(stream) => stream.piece(common, piece, out)?,
+            Body::Anthropic(stream) => stream.piece(common, piece, out),
         }
-        self.outcome
+        if *piece == Piece::Done {
+            self.outcome = Outcome::Done;
+        }
+        Ok(())
     }
 
     /// The answer broke: appends the dialect's own error, and no end.

@@ -70,9 +70,14 @@ fn one_part(part: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -> Result<(),
         flow.end_call(out);
         return Ok(());
     }
-    let kind = if part.get("thought").is_true() { Kind::Thinking } else { Kind::Text };
-    flow.say(kind, part.get("text").inside(), out);
-    flow.sign(signature, out)
+    let text = part.get("text").inside();
+    if part.get("thought").is_true() {
+        flow.say(Kind::Thinking, text, out);
+        return flow.sign(signature, out);
+    }
+    // A text's signature has no place at any client, and Google does not insist on it.
+    flow.say(Kind::Text, text, out);
+    Ok(())
 }
 
 /// Of [`Finish`], as <https://ai.google.dev/api/generate-content#FinishReason> has them. What the model got wrong so

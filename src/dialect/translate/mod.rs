@@ -10,6 +10,8 @@
 //! choice in between; [`Piece::Finish`], one for each choice, comes at the end, and right after it [`Piece::Done`].
 //! [`Piece::Error`] is the last piece of its stream.
 //!
+//! [`Translation`] is all of it: a server's bytes in, a client's bytes out. [`Answer`] is an answer that is whole.
+//!
 //! Nobody fakes an ending: a decoder says `Done` only for its protocol's own end marker or, where the stream ended
 //! cleanly, for finish reasons that were all there; an encoder writes its end marker only for `Done`.
 
@@ -22,6 +24,7 @@ mod from_gemini;
 mod from_ollama;
 mod from_openai;
 mod models;
+mod stream;
 mod text;
 mod to_anthropic;
 mod to_ollama;
@@ -33,6 +36,7 @@ pub use answer::{Answer, whole};
 pub use decoder::Decoder;
 pub use encoder::{Encoder, Outcome, Terms, Took};
 pub use models::anthropic_models;
+pub use stream::{State, Translation};
 
 use crate::cause::Failure;
 

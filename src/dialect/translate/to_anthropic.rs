@@ -34,11 +34,10 @@ impl Stream {
                 self.delta("\"type\":\"thinking_delta\",\"thinking\":$", text, out);
             }
             Piece::Signature(signature) => {
-                // Of thinking that is not shown, or of text: Gemini's, which no client of Anthropic's could give back.
-                if self.open == Some(Kind::Thinking) {
-                    self.delta("\"type\":\"signature_delta\",\"signature\":$", signature, out);
-                    self.close(out);
-                }
+                // Without words before it: of thinking that its provider does not show.
+                self.turn_to(Kind::Thinking, common, out);
+                self.delta("\"type\":\"signature_delta\",\"signature\":$", signature, out);
+                self.close(out);
             }
             Piece::Redacted(data) => {
                 self.begin(common, out);
@@ -186,19 +185,27 @@ pub(super) fn answer(common: &Common, answer: &Answer, out: &mut Vec<u8>) -> Res
     let mut blocks = Vec::new();
     let mut pieces = answer.first().iter().filter(|piece| !matches!(piece, Piece::Logprobs(_))).peekable();
     let (mut current, mut arguments) = (None, "");
+    let mut signed = false;
     while let Some(piece) = pieces.next() {
         let mut block = Vec::new();
+        let thinking = "{\"type\":\"thinking\",\"thinking\":$,\"signature\":$}";
         match piece {
             Piece::Text(text) | Piece::Refusal(text) => {
                 fill(&mut block, "{\"type\":\"text\",\"text\":$}", &[Fill::Text(text)]);
             }
             Piece::Thinking(text) => {
                 let signature = match pieces.peek() {
-                    Some(Piece::Signature(signature)) => signature.as_str(),
-                    _ => "",
+                    Some(Piece::Signature(signature)) => Some(signature.as_str()),
+                    _ => None,
                 };
-                let values = [Fill::Text(text), Fill::Text(signature)];
-                fill(&mut block, "{\"type\":\"thinking\",\"thinking\":$,\"signature\":$}", &values);
+                signed = signature.is_some();
+                let values = [Fill::Text(text), Fill::Text(signature.unwrap_or_default())];
+                fill(&mut block, thinking, &values);
+            }
+            Piece::Signature(signature) => {
+                if !std::mem::take(&mut signed) {
+                    fill(&mut block, thinking, &[Fill::Text(""), Fill::Text(signature)]);
+                }
             }
             Piece::Redacted(data) => {
                 fill(&mut block, "{\"type\":\"redacted_thinking\",\"data\":$}", &[Fill::Text(data)]);

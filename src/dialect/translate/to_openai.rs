@@ -38,9 +38,7 @@ impl Stream {
                 common.logprobs = Some(next.clone());
             }
             Piece::Finish(finish) => {
-                if let Finish::Sequence(_) | Finish::Stop | Finish::Length = finish
-                    && common.logprobs.is_some()
-                {
+                if common.logprobs.is_some() {
                     self.chunk(common, b"", out);
                 }
                 self.finish(common, finish, out);

@@ -54,17 +54,13 @@ impl Stream {
             Piece::Text(text) => self.say(&Kind::Text, text, common, out),
             Piece::Refusal(text) => self.say(&Kind::Refusal, text, common, out),
             Piece::Thinking(text) => self.say(&Kind::Thinking, text, common, out),
-            Piece::Signature(signature) => {
-                // Of thinking that is not shown, or of text (Gemini's): no item has a place for it.
-                if let Some(item) = self.open.as_mut().filter(|item| item.kind == Kind::Thinking) {
-                    item.signature.clone_from(signature);
-                    self.close(out);
+            Piece::Signature(signature) | Piece::Redacted(signature) => {
+                let words = self.open.as_ref().is_some_and(|item| item.kind == Kind::Thinking);
+                if !words || matches!(piece, Piece::Redacted(_)) {
+                    self.open(Kind::Thinking, true, common, out);
                 }
-            }
-            Piece::Redacted(data) => {
-                self.open(Kind::Thinking, true, common, out);
                 if let Some(item) = &mut self.open {
-                    item.signature.clone_from(data);
+                    item.signature.clone_from(signature);
                 }
                 self.close(out);
             }

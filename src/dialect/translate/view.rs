@@ -46,16 +46,6 @@ impl<'a> View<'a> {
         });
     }
 
-    /// Each member of an object: its key, escapes kept, and its value.
-    #[cfg(test)]
-    pub(super) fn members(self, member: &mut dyn FnMut(&'a [u8], View<'a>)) {
-        let _checked = Cursor::new(self.0).object(|key, cursor| {
-            let at = cursor.value()?;
-            member(key, self.0.get(at).map_or(View::NOTHING, View));
-            Ok(())
-        });
-    }
-
     /// A string's inside, escapes kept; empty for anything else.
     pub(super) fn inside(self) -> &'a [u8] {
         self.0.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or_default()

@@ -57,7 +57,7 @@ pub(super) fn decode(client: Dialect, body: &[u8]) -> Result<Conversation, BadRe
             talk.bound = Some("this endpoint");
         }
     }
-    talk.extras = fields.rest();
+    talk.extras.append(&mut fields.rest());
     Ok(talk)
 }
 

@@ -77,12 +77,14 @@ impl<'a> Encoding<'a> {
             None => {}
         }
         self.ollama_options(own)?;
-        if own {
+        // Of another endpoint's members one may have a name that stands here already.
+        let extras = talk.client == Dialect::OllamaChat;
+        if extras {
             for (key, value) in &talk.extras {
                 self.out.member(key).json(value);
             }
         }
-        self.leftovers(own, true)?;
+        self.leftovers(extras, own)?;
         self.out.close(b'}');
         Ok("/api/chat".to_owned())
     }

@@ -41,8 +41,8 @@ impl<'a> Encoding<'a> {
         if let Some(user) = &talk.user {
             self.out.text("user", user);
         }
-        let own = matches!(talk.client, Dialect::OpenaiChat | Dialect::OpenaiCompletions);
-        let extras = own && matches!(flavor, Flavor::Vllm | Flavor::Llamacpp);
+        // Of another endpoint's members one may have a name that stands here already.
+        let extras = talk.client == Dialect::OpenaiChat && matches!(flavor, Flavor::Vllm | Flavor::Llamacpp);
         if extras {
             for (key, value) in &talk.extras {
                 if key != "chat_template_kwargs" {
