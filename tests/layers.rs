@@ -59,7 +59,6 @@ const PURE: &[&str] = &[
     "proxy/exchange.rs",
     "proxy/exchange/",
     "proxy/relay.rs",
-    "proxy/translation.rs",
     "proxy/turns.rs",
     "cause.rs",
     "limits.rs",

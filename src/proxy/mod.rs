@@ -38,6 +38,5 @@ pub mod spending;
 pub mod standing;
 pub mod status_page;
 mod strict;
-pub mod translation;
 pub mod turns;
 pub mod upstream;

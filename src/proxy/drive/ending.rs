@@ -39,8 +39,9 @@ impl Driver {
         let mut told = false;
         if let Stage::Relay(relay) = &self.attempt.stage {
             told = relay.said().error_shown;
-            if let Some(translation) = &self.attempt.translation {
-                told = translation.failure().is_some();
+            if self.attempt.translation.is_some() {
+                // It gives whole frames, and tells of no error by itself.
+                told = false;
             } else if relay.cut_inside_event() {
                 // A blank line would be no JSON to Ollama's clients.
                 let line_end: &'static [u8] = match self.job.call.dialect.framing() {
@@ -54,10 +55,19 @@ impl Driver {
         // The upstream's part is over: it must not wait for the client to read its error.
         let target = self.target();
         let streams = matches!(self.attempt.stage, Stage::Relay(_));
+        let translation = self.attempt.translation.take();
         self.next_attempt(self.attempt.candidate);
         if streams && !told {
             let problem = refusal::broken(self.job.gateway.name(target), &failure);
-            self.pace.outlet.bytes(Bytes::from(problem.event(self.job.call.dialect)));
+            let event = match translation {
+                Some(mut translation) => {
+                    let mut event = Vec::new();
+                    translation.fail(&problem, &mut event);
+                    event
+                }
+                None => problem.event(self.job.call.dialect),
+            };
+            self.pace.outlet.bytes(Bytes::from(event));
         }
         let outcome = match cause {
             Cause::Cancelled => Outcome::Cancelled,

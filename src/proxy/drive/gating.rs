@@ -7,6 +7,7 @@ use http::StatusCode;
 
 use super::{Driver, Kept, Stage};
 use crate::cause::{Cause, Failure};
+use crate::dialect::translate::Translation;
 use crate::gate::{Emptiness, Gate, Rules, Verdict, answer};
 use crate::observe::Limit;
 use crate::proxy::body::Reserved;
@@ -14,7 +15,6 @@ use crate::proxy::exchange::{Action, Event};
 use crate::proxy::head;
 use crate::proxy::refusal;
 use crate::proxy::relay::Relay;
-use crate::proxy::translation::Translation;
 use crate::time::now;
 
 impl Driver {

@@ -7,7 +7,7 @@ use crate::cause::{Cause, Failure};
 use crate::config::ModelName;
 use crate::dialect::event::Usage;
 use crate::dialect::request::quote;
-use crate::dialect::translate::{self, Took};
+use crate::dialect::translate::{self, Took, Translation};
 use crate::dialect::{self, Dialect};
 use crate::limits;
 use crate::proxy::body::HeldBody;
@@ -15,7 +15,6 @@ use crate::proxy::exchange::{Action, Event};
 use crate::proxy::head;
 use crate::proxy::outlet::Head;
 use crate::proxy::relay::{Edits, Relay};
-use crate::proxy::translation::{Translation, translated};
 use crate::time::now;
 
 impl Driver {
@@ -226,5 +225,16 @@ impl Driver {
             _ => Bytes::from(body),
         };
         (body, facts.usage)
+    }
+}
+
+/// Whole events of a relay, as the client gets them.
+fn translated(translation: &mut Translation, events: &mut Vec<Bytes>) {
+    let mut out = Vec::new();
+    for event in events.drain(..) {
+        translation.push(&event, &mut out);
+    }
+    if !out.is_empty() {
+        events.push(Bytes::from(out));
     }
 }
