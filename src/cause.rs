@@ -46,6 +46,8 @@ pub enum Cause {
     ContextOverflow,
     /// The target cannot serve this kind of request: 404/405/501 on the path, unsupported input.
     Unsupported,
+    /// What is asked for cannot be said in the target's dialect: nothing was sent.
+    Untranslatable,
     /// 408, 409, 425 or another status that is the target's own trouble.
     HttpStatus,
     /// The model server's process or engine died under the request.
@@ -96,7 +98,7 @@ pub enum Fault {
 
 impl Cause {
     /// Every cause, in the order of the enum; for metrics and exhaustive tests.
-    pub const ALL: [Cause; 37] = [
+    pub const ALL: [Cause; 38] = [
         Cause::Refused,
         Cause::Unreachable,
         Cause::Reset,
@@ -117,6 +119,7 @@ impl Cause {
         Cause::Unauthorized,
         Cause::ContextOverflow,
         Cause::Unsupported,
+        Cause::Untranslatable,
         Cause::HttpStatus,
         Cause::Crashed,
         Cause::ErrorInStream,
@@ -160,6 +163,7 @@ impl Cause {
             Cause::Unauthorized => "unauthorized",
             Cause::ContextOverflow => "context_overflow",
             Cause::Unsupported => "unsupported",
+            Cause::Untranslatable => "untranslatable",
             Cause::HttpStatus => "http_status",
             Cause::Crashed => "crashed",
             Cause::ErrorInStream => "error_in_stream",
@@ -204,6 +208,7 @@ impl Cause {
             Cause::Unauthorized => "refused our key",
             Cause::ContextOverflow => "the prompt exceeds its context window",
             Cause::Unsupported => "does not support this request",
+            Cause::Untranslatable => "this request cannot be put in its dialect",
             Cause::HttpStatus => "unexpected status",
             Cause::Crashed => "the model server died",
             Cause::ErrorInStream => "sent an error instead of an answer",
@@ -230,6 +235,7 @@ impl Cause {
         match self {
             Cause::ClientFault | Cause::ClientGone | Cause::Cancelled => Fault::Downstream,
             Cause::Draining
+            | Cause::Untranslatable
             | Cause::Suspended
             | Cause::Drill
             | Cause::Hedged
@@ -301,7 +307,8 @@ impl Cause {
             | Cause::Empty
             | Cause::Overflow => false,
             // Not the target's doing.
-            Cause::Suspended
+            Cause::Untranslatable
+            | Cause::Suspended
             | Cause::Drill
             | Cause::Hedged
             | Cause::ClientFault

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+mod answer;
+mod dialect;
 mod memory;
 mod routing;
 
+pub use answer::*;
+pub use dialect::*;
 pub use memory::*;
 pub use routing::*;
 
@@ -96,6 +100,14 @@ pub const DEAF: Duration = Duration::from_millis(250);
 pub const NEEDLE_TEXT_BYTES: usize = 2 * KIB;
 /// A client-fault 4xx is passed back whole up to this, in bytes.
 pub const CLIENT_FAULT_BODY_BYTES: usize = MIB;
+/// How far back a stream is looked at for a text that repeats itself, in bytes.
+pub const REPETITION_WINDOW_BYTES: usize = 4 * KIB;
+/// How much of a text comes between two such looks, in bytes.
+pub const REPETITION_STEP_BYTES: usize = 64;
+/// A request's body up to this is read whole before anybody is asked, in bytes.
+pub const CHECKED_BODY_BYTES: usize = 4 * MIB;
+/// An event that is translated has to be whole: a tool call with all of its arguments may be one. In bytes.
+pub const TRANSLATED_EVENT_BYTES: usize = MIB;
 /// After the commit: an event longer than this is passed on unlooked-at, in bytes.
 pub const RELAY_EVENT_BYTES: usize = 64 * KIB;
 /// A configuration file, in bytes; a hundred times what anyone writes by hand.

@@ -186,6 +186,7 @@ pub fn discover(env: &Env<'_>, local: &[LocalServer]) -> Loaded {
         hedge: super::Hedge::default(),
         queue: super::Queue::default(),
         sticky: super::Sticky::default(),
+        translation: super::Translation::default(),
         rollout: None,
         memory: super::Memory::default(),
     };

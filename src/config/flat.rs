@@ -37,6 +37,7 @@ impl Flat {
             hedge,
             queue,
             sticky,
+            translation,
             rollout,
             memory,
         } = config;
@@ -76,6 +77,8 @@ impl Flat {
         self.all("router", &[("groups", List(order)), ("region", text(region.as_deref()))]);
         self.health(health);
         self.ways(retry, hedge, queue, sticky);
+        let Translation { strict } = translation;
+        self.all("translation", &[("strict", Flag(*strict))]);
         if let Some(Rollout { share, hold, min_samples }) = rollout {
             self.all(
                 "rollout",

@@ -150,6 +150,7 @@ fn root(walk: &mut Walk<'_>, tree: &DeTable<'_>, file: &Path) -> Config {
         hedge: policies::hedge(walk, &top),
         queue: policies::queue(walk, &top, limits.request_time),
         sticky: policies::sticky(walk, &top),
+        translation: policies::translation(walk, &top),
         rollout: policies::rollout(walk, &top),
         memory: policies::memory(walk, &top),
         listen,

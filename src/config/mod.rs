@@ -43,6 +43,7 @@ pub use plan::plan_text;
 pub use policy::{
     Board, Breaker, Budget, Capabilities, Degrade, Egress, Group, Health, Hedge, Hours, Latency, Memory,
     Micros, Permille, Price, Priority, Probe, Queue, Retry, RetryFirst, Rollout, Sticky, TargetProbe,
+    Translation,
 };
 pub use problem::{Loaded, Problem, Problems};
 pub use secret::{Secret, hidden};
@@ -111,6 +112,8 @@ pub struct Config {
     pub queue: Queue,
     /// `[sticky]`.
     pub sticky: Sticky,
+    /// `[translation]`.
+    pub translation: Translation,
     /// `[rollout]`.
     pub rollout: Option<Rollout>,
     /// `[memory]`.

@@ -7,7 +7,7 @@ use super::value::{bytes, choice, count, show_bytes, show_duration};
 use super::walk::{Section, Walk};
 use super::{
     Breaker, Degrade, Health, Hedge, Latency, Memory, Permille, Probe, Queue, Retry, Rollout, Sticky,
-    schema_policy,
+    Translation, schema_policy,
 };
 use crate::limits::{
     CONFIG_DURATION_MAX, KIB, MEMORY_INTERVAL_MAX, MEMORY_INTERVAL_MIN, MIB, QUEUE_LENGTH_MAX,
@@ -224,6 +224,17 @@ pub(super) fn sticky(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Sticky {
         ("away",    Slot::Time(Duration::ZERO, CONFIG_DURATION_MAX, away)),
     ]);
     sticky
+}
+
+/// `[translation]`.
+pub(super) fn translation(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Translation {
+    let mut translation = Translation::default();
+    let Some(section) = top.table(walk, "translation", &schema_policy::TRANSLATION) else {
+        return translation;
+    };
+    let Translation { strict } = &mut translation;
+    fill(walk, &section, &mut [("strict", Slot::Flag(strict))]);
+    translation
 }
 
 /// `[rollout]`; without it there is none.

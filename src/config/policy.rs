@@ -243,6 +243,13 @@ impl Default for Sticky {
     }
 }
 
+/// `[translation]`: requests and answers in another dialect than the client's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Translation {
+    /// `strict`: what a target cannot be asked is a refusal; else it is left out, and logged.
+    pub strict: bool,
+}
+
 /// `[memory]`: the watchdog that sees memory run out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {

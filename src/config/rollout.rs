@@ -305,6 +305,7 @@ impl Config {
             hedge,
             queue,
             sticky,
+            translation,
             ..
         } = other.clone();
         Config {
@@ -323,6 +324,7 @@ impl Config {
             hedge,
             queue,
             sticky,
+            translation,
             ..self.clone()
         }
     }

@@ -50,6 +50,7 @@ pub(super) static TOP: Keys = Keys {
         "hedge",
         "queue",
         "sticky",
+        "translation",
         "rollout",
         "memory",
     ],

@@ -85,6 +85,8 @@ pub(super) static QUEUE: Keys = table(
 pub(super) static STICKY: Keys =
     table("[sticky]", &["enabled", "idle", "away"], &[("ttl", "write idle = \"600s\"")]);
 
+pub(super) static TRANSLATION: Keys = table("[translation]", &["strict"], &[]);
+
 pub(super) static ROLLOUT: Keys = table(
     "[rollout]",
     &["share", "hold", "min_samples"],
@@ -192,7 +194,7 @@ pub(super) const PRIORITIES: &[(&str, Priority)] =
     &[("low", Priority::Low), ("normal", Priority::Normal), ("high", Priority::High)];
 
 /// Every table here, for the look where a misplaced key belongs, and for the tests.
-pub(super) static ALL: [&Keys; 15] = [
+pub(super) static ALL: [&Keys; 16] = [
     &BREAKER,
     &DEGRADE,
     &LATENCY,
@@ -201,6 +203,7 @@ pub(super) static ALL: [&Keys; 15] = [
     &HEDGE,
     &QUEUE,
     &STICKY,
+    &TRANSLATION,
     &ROLLOUT,
     &MEMORY,
     &GROUP,

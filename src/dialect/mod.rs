@@ -2,6 +2,7 @@
 
 mod anthropic;
 pub mod classify;
+pub mod conversation;
 pub mod event;
 mod gemini;
 mod inspect;
@@ -11,6 +12,7 @@ mod openai;
 pub mod reply;
 pub mod request;
 mod responses;
+pub mod translate;
 mod trouble;
 
 pub use classify::{classify, classify_status, error_text};
@@ -62,6 +64,12 @@ impl Dialect {
     #[must_use]
     pub const fn streams(self) -> bool {
         !matches!(self, Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed)
+    }
+
+    /// Whether it asks a model to go on with a conversation or a text, which every kind of target can be asked for.
+    #[must_use]
+    pub const fn converses(self) -> bool {
+        !matches!(self, Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed | Dialect::Gemini)
     }
 
     /// Its name in logs and metrics.

@@ -1,5 +1,7 @@
 //! What edgeward itself says to a client, in the client's dialect: errors, signs of life, end markers.
 
+use std::borrow::Cow;
+
 use super::Dialect;
 use super::request::quote;
 
@@ -13,7 +15,7 @@ pub struct Problem {
     /// What happened, to what, and what to do next.
     pub message: String,
     /// The request field at fault.
-    pub param: Option<&'static str>,
+    pub param: Option<Cow<'static, str>>,
 }
 
 impl Problem {
@@ -64,7 +66,7 @@ impl Problem {
 
     fn openai(&self) -> Vec<u8> {
         let kind = if self.status < 500 { "invalid_request_error" } else { "server_error" };
-        let param = self.param.map_or_else(|| b"null".to_vec(), quote);
+        let param = self.param.as_deref().map_or_else(|| b"null".to_vec(), quote);
         [
             b"{\"error\":{\"message\":".as_slice(),
             &quote(&self.message),
@@ -170,7 +172,8 @@ mod tests {
 
     #[test]
     fn errors_are_json_in_every_dialect_and_name_the_fault() {
-        let problem = Problem { param: Some("model"), ..Problem::new(400, "bad", "a \"quoted\"\nfault") };
+        let problem =
+            Problem { param: Some("model".into()), ..Problem::new(400, "bad", "a \"quoted\"\nfault") };
         for dialect in ALL {
             let body: serde_json::Value = serde_json::from_slice(&problem.body(dialect)).unwrap();
             assert!(body.to_string().contains("quoted"), "{dialect:?}");

@@ -72,17 +72,31 @@ pub struct BadRequest {
     pub message: String,
     /// The field at fault, if it is one.
     pub param: Option<&'static str>,
+    /// Where in the body the fault is, as `messages[3].content[1].image_url.url`; empty where it is no one place.
+    pub path: String,
     /// It met [`limits::JSON_DEPTH_MAX`].
     pub too_deep: bool,
 }
 
 impl BadRequest {
     fn new(message: impl Into<String>) -> Self {
-        BadRequest { message: message.into(), param: None, too_deep: false }
+        BadRequest { message: message.into(), param: None, path: String::new(), too_deep: false }
+    }
+
+    /// A fault at a place in the body, which the message begins with.
+    pub(super) fn at(path: String, what: impl fmt::Display) -> Self {
+        let message = if path.is_empty() { what.to_string() } else { format!("`{path}`: {what}") };
+        BadRequest { path, ..BadRequest::new(message) }
+    }
+
+    /// It met [`limits::JSON_DEPTH_MAX`].
+    pub(super) fn too_deep() -> Self {
+        let what = format!("the body is nested deeper than {} levels", limits::JSON_DEPTH_MAX);
+        BadRequest { too_deep: true, ..BadRequest::new(what) }
     }
 
     fn field(param: &'static str, message: impl Into<String>) -> Self {
-        BadRequest { message: message.into(), param: Some(param), too_deep: false }
+        BadRequest { param: Some(param), path: param.to_owned(), ..BadRequest::new(message) }
     }
 }
 
@@ -112,10 +126,7 @@ pub type Edit = (Range<usize>, Vec<u8>);
 /// Not JSON, not an object, too deep, a key twice, or a field of the wrong type: a [`BadRequest`]
 /// that names it.
 pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Call, BadRequest> {
-    let profile = json::profile(body).map_err(|_| {
-        let what = format!("the body is nested deeper than {} levels", limits::JSON_DEPTH_MAX);
-        BadRequest { too_deep: true, ..BadRequest::new(what) }
-    })?;
+    let profile = json::profile(body).map_err(|_| BadRequest::too_deep())?;
     let scan = Scan::new(dialect);
     let mut reader = Reader { body, seen: HashSet::new(), call: Draft::default(), scan, fault: None };
     let mut de = serde_json::Deserializer::from_slice(body);

@@ -10,6 +10,7 @@
 
 pub mod answer;
 pub mod pool;
+pub mod repetition;
 
 use crate::cause::{Cause, Failure};
 use crate::config::{CommitOn, OnEmptyStop};

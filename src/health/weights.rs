@@ -40,6 +40,8 @@ pub const fn weight(cause: Cause) -> u16 {
         Cause::Clock => 0,
         // What this request needs and the target lacks: others it serves well.
         Cause::ContextOverflow | Cause::Unsupported => 0,
+        // Nothing was sent.
+        Cause::Untranslatable => 0,
         // The client's.
         Cause::ClientFault | Cause::ClientGone | Cause::Cancelled => 0,
         // edgeward's own; `deadlines.total` is the whole request's, waits of ours included.

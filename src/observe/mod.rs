@@ -24,6 +24,7 @@ pub mod reload_events;
 mod sink;
 mod tally;
 pub mod target_gauges;
+pub mod translate_events;
 
 pub use events::Record;
 pub use kinds::{Limit, Outcome, Turned};

@@ -243,6 +243,12 @@ impl Account {
         }
     }
 
+    /// How long the committed answer's first token took.
+    #[must_use]
+    pub fn first_token(&self) -> Option<Duration> {
+        self.committed.map(|(_, after)| after)
+    }
+
     /// The failed attempts, in order, by target.
     #[must_use]
     pub fn failures(&self) -> &[(usize, Failure)] {

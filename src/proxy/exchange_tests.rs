@@ -28,6 +28,7 @@ fn candidate(target: usize) -> Candidate {
     Candidate {
         target,
         model: "m".to_owned(),
+        wire: crate::dialect::Dialect::OpenaiChat,
         deadlines: DEADLINES,
         context: None,
         loads: false,

@@ -324,8 +324,14 @@ impl Gateway {
     /// The day (UTC), in days since 1970, by this box's clock.
     #[must_use]
     pub fn day(&self) -> u64 {
+        self.seconds() / 86_400
+    }
+
+    /// Seconds since 1970, by this box's clock.
+    #[must_use]
+    pub fn seconds(&self) -> u64 {
         let since = crate::time::wall().duration_since(std::time::UNIX_EPOCH);
-        since.map_or(0, |since| since.as_secs() / 86_400)
+        since.map_or(0, |since| since.as_secs())
     }
 
     /// Where a target's data goes.

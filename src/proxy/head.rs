@@ -134,6 +134,18 @@ pub fn to_upstream(headers: &mut HeaderMap, client: &HeaderMap, target: &Target,
     }
 }
 
+/// The same for a request that was written anew in the target's dialect: the client's fields are about its own.
+pub fn to_other_dialect(
+    headers: &mut HeaderMap,
+    client: &HeaderMap,
+    target: &Target,
+    credential: &HeaderMap,
+) {
+    let mut kept = pick(client, &[header::USER_AGENT, HeaderName::from_static("idempotency-key")]);
+    kept.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    to_upstream(headers, &kept, target, credential);
+}
+
 /// The key that `target` is sent, its own or the client's.
 #[must_use]
 pub fn key_sent<'a>(target: &'a Target, credential: &'a HeaderMap) -> Option<&'a [u8]> {
@@ -151,6 +163,16 @@ pub fn own(headers: &mut HeaderMap, id: &str, target: Option<&str>, attempts: &s
             headers.insert(name, value);
         }
     }
+}
+
+/// What the body is now, whatever the target said of its own: a stream, or JSON.
+pub fn typed(headers: &mut HeaderMap, stream: Option<Framing>) {
+    let content_type = match stream {
+        Some(Framing::Sse) => "text/event-stream",
+        Some(Framing::Ndjson) => "application/x-ndjson",
+        None => "application/json",
+    };
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
 }
 
 /// What a stream's head needs: its type, where the target did not say it or has not spoken yet, and what keeps

@@ -15,6 +15,7 @@ use super::server::json;
 use super::upstream::{Reply, RequestBody, SendError};
 use crate::config::{Kind, Target};
 use crate::dialect::reply::Problem;
+use crate::dialect::translate::anthropic_models;
 use crate::limits;
 use crate::route;
 use crate::task;
@@ -38,9 +39,13 @@ struct Model {
     owned_by: String,
 }
 
-/// The list.
-pub async fn list(gateway: &Rc<Gateway>) -> Response<ClientBody> {
+/// The list; in Anthropic's shape for its clients, who say so by their API's version.
+pub async fn list(gateway: &Rc<Gateway>, headers: &HeaderMap) -> Response<ClientBody> {
     let data = union(gateway).await;
+    if headers.contains_key("anthropic-version") {
+        let names: Vec<_> = data.iter().map(|model| model.id.as_str()).collect();
+        return json(anthropic_models(&names, 0));
+    }
     json(serde_json::to_vec(&List { object: "list", data }).unwrap_or_default())
 }
 

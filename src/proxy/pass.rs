@@ -26,7 +26,7 @@ use crate::time::now;
 /// Runs one such request to its end. Nothing is gated: there is no token to wait for.
 pub async fn pass(job: Job) {
     let at = now();
-    let plan = job.plan(at);
+    let plan = job.plan(at).speaking(job.call.dialect);
     let mut account =
         Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began)
             .without_places();

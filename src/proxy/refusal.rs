@@ -37,6 +37,8 @@ pub fn all_failed(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)],
         (504, "deadline")
     } else if causes().all(|cause| cause == Cause::ModelMissing) {
         (404, "model_not_found")
+    } else if causes().all(|cause| cause == Cause::Untranslatable) {
+        (400, "untranslatable")
     } else if causes().all(busy) {
         (503, "all_busy")
     } else if causes().all(|cause| cause == Cause::Clock) {

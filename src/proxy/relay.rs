@@ -23,6 +23,8 @@ pub struct Edits {
     pub hide_progress: bool,
     /// The model name that the client sees, as a JSON string with its quotes.
     pub model: Option<Bytes>,
+    /// The client asked for no thinking. Only where the answer is translated: else its own server was told so.
+    pub hide_thinking: bool,
 }
 
 /// What the relayed stream has said so far.

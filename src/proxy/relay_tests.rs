@@ -7,7 +7,12 @@ use super::*;
 const CHAT: Dialect = Dialect::OpenaiChat;
 
 fn edits() -> Edits {
-    Edits { hide_usage: true, hide_progress: true, model: Some(Bytes::from_static(b"\"asked\"")) }
+    Edits {
+        hide_usage: true,
+        hide_progress: true,
+        model: Some(Bytes::from_static(b"\"asked\"")),
+        ..Edits::default()
+    }
 }
 
 /// What comes out of these chunks, as slices.

@@ -1,5 +1,6 @@
 //! The clients' side: connections, and each request up to the point where its driver takes over.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::future::{Future as _, poll_fn};
 use std::net::SocketAddr;
@@ -29,7 +30,7 @@ use super::socket::Socket;
 use super::{body, cors, drills, head, models, operator, pass, refusal, strict};
 use crate::cause::Cause;
 use crate::dialect::reply::Problem;
-use crate::dialect::{Dialect, request};
+use crate::dialect::{Dialect, conversation, request};
 use crate::limits;
 use crate::observe::{Limit, Outcome, events};
 use crate::route;
@@ -216,7 +217,7 @@ async fn find(
         Endpoint::Config => operator::only(&client, || operator::config(gateway)),
         Endpoint::Drill => drills::answer(gateway, &client, request).await,
         Endpoint::Cancel(id) => operator::cancel(gateway, &client, request.headers(), id),
-        Endpoint::Models => Ok(models::list(gateway).await),
+        Endpoint::Models => Ok(models::list(gateway, request.headers()).await),
         Endpoint::Model(id) => models::one(gateway, id).await,
         Endpoint::Answer(dialect) => {
             let job = job(connection, request, client, id, began, dialect).await?;
@@ -304,18 +305,19 @@ async fn read(
     if gateway.config.log_prompts {
         events::request_body(&id, &held.bytes);
     }
+    let answer = matches!(endpoint::find(&parts.method, parts.uri.path()), Endpoint::Answer(_));
     let call = if has_body {
-        request::decode(dialect, &held.bytes).map_err(|bad| {
+        decode(dialect, answer, &held.bytes).map_err(|bad| {
             if bad.too_deep {
                 limit_hit(gateway, Limit::JsonDepth, Some(&id));
             }
-            Problem { param: bad.param, ..Problem::new(400, "invalid_request", bad.message) }
+            let param = if bad.path.is_empty() { bad.param.map(Cow::from) } else { Some(bad.path.into()) };
+            Problem { param, ..Problem::new(400, "invalid_request", bad.message) }
         })?
     } else {
         request::Call::bare(dialect, "")
     };
     // It is read, and from here on goes by one routing.
-    let answer = matches!(endpoint::find(&parts.method, parts.uri.path()), Endpoint::Answer(_));
     let gateway = &connection.current.pick(answer);
     Ok(Job {
         gateway: Rc::clone(gateway),
@@ -335,6 +337,17 @@ async fn read(
         cancel,
         began,
     })
+}
+
+/// What a request asks for. All of a conversation is read, whoever may answer it: what no provider would take reaches
+/// no target. One so long that it must be full of pictures is read when it is to be translated: what is read of it takes
+/// as much memory again.
+fn decode(dialect: Dialect, answer: bool, body: &[u8]) -> Result<request::Call, request::BadRequest> {
+    let call = request::decode(dialect, body)?;
+    if answer && dialect.converses() && body.len() <= limits::CHECKED_BODY_BYTES {
+        conversation::decode(dialect, body)?;
+    }
+    Ok(call)
 }
 
 /// Runs a driver until its response has a head; the rest of it lives in the response's body.

@@ -39,6 +39,9 @@ pub struct Candidate {
     pub target: usize,
     /// Its own name for the model.
     pub model: String,
+    /// The dialect that it is asked in: the client's where it speaks that, else its own, and the request and the answer
+    /// are translated.
+    pub wire: Dialect,
     /// Its deadlines: the route's over the target's over its group's over the default.
     pub deadlines: Deadlines,
     /// Its context window, in tokens, where it is known.
@@ -208,6 +211,22 @@ impl Plan {
         self.passed.iter().filter_map(|(_, why)| why.left()).min()
     }
 
+    /// Only those who speak `dialect` themselves: what is asked cannot be translated.
+    #[must_use]
+    pub fn speaking(mut self, dialect: Dialect) -> Plan {
+        let passed = &mut self.passed;
+        for candidates in [&mut self.candidates, &mut self.full] {
+            candidates.retain(|candidate| {
+                let speaks = candidate.wire == dialect;
+                if !speaks {
+                    passed.push((candidate.target, Passed::Dialect));
+                }
+                speaks
+            });
+        }
+        self
+    }
+
     /// Whether `target` is not where this request would be served if all were well.
     #[must_use]
     pub fn is_away(&self, target: usize) -> bool {
@@ -237,6 +256,23 @@ pub const fn speaks(kind: Kind, dialect: Dialect) -> bool {
         Dialect::Anthropic => matches!(kind, Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Anthropic),
         Dialect::Gemini => matches!(kind, Kind::Gemini),
     }
+}
+
+/// The dialect in which a target of this kind is asked for what a client asks for in `dialect`; `None`: it cannot be.
+#[must_use]
+pub const fn wire(kind: Kind, dialect: Dialect) -> Option<Dialect> {
+    if speaks(kind, dialect) {
+        return Some(dialect);
+    }
+    if !dialect.converses() {
+        return None;
+    }
+    Some(match kind {
+        Kind::Vllm | Kind::Llamacpp | Kind::Openai => Dialect::OpenaiChat,
+        Kind::Ollama => Dialect::OllamaChat,
+        Kind::Anthropic => Dialect::Anthropic,
+        Kind::Gemini => Dialect::Gemini,
+    })
 }
 
 /// The path that a request to `target` has for the endpoint `path`. A base of the openai kind ends with its

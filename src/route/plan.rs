@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::passed::{Capability, Passed};
 use super::rules::{self, may_go};
 use super::weights::{self, Turns};
-use super::{Ask, Candidate, Plan, State, speaks};
+use super::{Ask, Candidate, Plan, State, wire};
 use crate::config::{Config, Egress, Kind, Route, Target};
 use crate::dialect::Dialect;
 use crate::health::store::Store;
@@ -132,7 +132,7 @@ impl Judge<'_> {
     /// Whether the target can serve such a request at all.
     fn eligible(&self, target: &Target) -> Result<(), Passed> {
         let call = self.ask.call;
-        if !speaks(target.kind, call.dialect) {
+        if wire(target.kind, call.dialect).is_none() {
             return Err(Passed::Dialect);
         }
         if target.never_a_candidate().is_some() || target.models.resolve(&call.model).is_none() {
@@ -324,6 +324,7 @@ impl Terms<'_> {
         Candidate {
             target: index,
             model: target.models.resolve(asked).unwrap_or(asked).to_owned(),
+            wire: wire(target.kind, self.ask.call.dialect).unwrap_or(self.ask.call.dialect),
             deadlines,
             context: target.context,
             loads: target.kind == Kind::Ollama,

@@ -8,13 +8,13 @@ use http::{HeaderMap, Method, Request};
 
 use super::{Driver, Kept, Stage};
 use crate::cause::{Cause, Failure};
-use crate::config::{Config, Kind, hidden};
+use crate::config::{Config, Kind, Place, Target, hidden};
 use crate::dialect::request::{Call, Changes};
-use crate::dialect::{self, Dialect};
+use crate::dialect::{self, Dialect, conversation};
 use crate::gate::pool::Buffer;
 use crate::gate::{Gate, Rules, Verdict, answer};
 use crate::limits;
-use crate::observe::{Limit, Outcome};
+use crate::observe::{Limit, Outcome, translate_events};
 use crate::proxy::exchange::{Action, Event};
 use crate::proxy::head::{self, HeadKind};
 use crate::proxy::refusal;
@@ -70,7 +70,7 @@ impl Driver {
     }
 
     pub(super) async fn head(&mut self, reply: Reply) -> Action {
-        let kind = head::kind(self.job.call.dialect, self.job.call.stream, reply.status, &reply.headers);
+        let kind = head::kind(self.wire(), self.job.call.stream, reply.status, &reply.headers);
         self.attempt.stage = match kind {
             HeadKind::Stream => match self.take_buffer() {
                 Some(buffer) => Stage::Gate(Box::new(Gate::new(self.rules(), buffer))),
@@ -108,6 +108,7 @@ impl Driver {
             self.plan.candidates.get(self.attempt.candidate).ok_or(Failure::new(Cause::Internal))?;
         let job = &self.job;
         let source = Source {
+            id: &job.id,
             config: &job.gateway.config,
             call: &job.call,
             method: &job.method,
@@ -152,6 +153,7 @@ impl Driver {
 
 /// What requests to targets are made of.
 pub(super) struct Source<'a> {
+    pub(super) id: &'a str,
     pub(super) config: &'a Config,
     pub(super) call: &'a Call,
     pub(super) method: &'a Method,
@@ -166,6 +168,9 @@ impl Source<'_> {
     pub(super) fn request(&self, candidate: &Candidate) -> Result<(Request<RequestBody>, Edits), Failure> {
         let target = self.config.targets.get(candidate.target).ok_or(Failure::new(Cause::Internal))?;
         let call = self.call;
+        if candidate.wire != call.dialect {
+            return self.translated(candidate, target);
+        }
         let counts = matches!(call.dialect, Dialect::OpenaiChat | Dialect::OpenaiCompletions);
         let changes = Changes {
             model: (candidate.model != call.model).then_some(candidate.model.as_str()),
@@ -177,7 +182,7 @@ impl Source<'_> {
         let edits = Edits {
             hide_usage: changes.ask_usage && call.stream && !call.wants_usage,
             hide_progress: changes.ask_progress && call.stream && !call.wants_progress,
-            model: None,
+            ..Edits::default()
         };
         let path = route::joined_path(target, self.path);
         let mut request = Request::builder().method(self.method.clone()).uri(path);
@@ -187,6 +192,52 @@ impl Source<'_> {
         let slices = dialect::request::apply(self.body, call.edits(&changes));
         let request = request.body(RequestBody::new(slices));
         Ok((request.map_err(|e| Failure::with(Cause::Internal, &e.to_string()))?, edits))
+    }
+
+    /// The same for a target of another dialect: written anew from what the client said.
+    fn translated(
+        &self,
+        candidate: &Candidate,
+        target: &Target,
+    ) -> Result<(Request<RequestBody>, Edits), Failure> {
+        let asked = conversation::decode(self.call.dialect, self.body)
+            .map_err(|bad| Failure::with(Cause::Untranslatable, &bad.message))?;
+        let terms = conversation::Terms {
+            to: candidate.wire,
+            model: &candidate.model,
+            flavor: flavor(target.kind),
+            ask_usage: target.include_usage,
+            strict: self.config.translation.strict,
+            urls: target.place == Place::Cloud,
+            files: false,
+            loading: true,
+            resolve: &|_| None,
+        };
+        let encoded = conversation::encode(&asked, &terms)
+            .map_err(|cannot| Failure::with(Cause::Untranslatable, &cannot.words(&target.name)))?;
+        if !encoded.dropped.is_empty() {
+            let dropped: Vec<_> =
+                encoded.dropped.iter().map(|it| format!("{} {}", it.field, it.why)).collect();
+            translate_events::dropped(self.id, &target.name, candidate.wire.as_str(), &dropped.join("; "));
+        }
+        let path = route::joined_path(target, &encoded.path);
+        let mut request = Request::builder().method(Method::POST).uri(path);
+        if let Some(headers) = request.headers_mut() {
+            head::to_other_dialect(headers, self.headers, target, self.credential);
+        }
+        let request = request.body(RequestBody::new(vec![Bytes::from(encoded.body)]));
+        let edits = Edits { hide_thinking: asked.thinking.on == Some(false), ..Edits::default() };
+        Ok((request.map_err(|e| Failure::with(Cause::Internal, &e.to_string()))?, edits))
+    }
+}
+
+/// Who speaks OpenAI's dialect there.
+const fn flavor(kind: Kind) -> conversation::Flavor {
+    match kind {
+        Kind::Openai => conversation::Flavor::Other,
+        Kind::Vllm => conversation::Flavor::Vllm,
+        Kind::Llamacpp => conversation::Flavor::Llamacpp,
+        Kind::Ollama | Kind::Anthropic | Kind::Gemini => conversation::Flavor::Other,
     }
 }
 
@@ -243,6 +294,7 @@ pub(super) fn refused(reply: &Reply, body: Vec<u8>, rules: Rules, target: usize)
         headers: head::to_client(&reply.headers),
         body: Bytes::from(body),
         target,
+        wire: rules.dialect,
     });
     Refused { failure, wait, kept, rejects: true }
 }

@@ -18,7 +18,13 @@ use crate::wire::Framing;
 
 impl Driver {
     pub(super) fn end_clean(&mut self) {
-        if let Stage::Relay(relay) = &self.attempt.stage
+        let took = self.took();
+        if let Some(translation) = &mut self.attempt.translation {
+            let mut last = Vec::new();
+            translation.took(took);
+            translation.end(&mut last);
+            self.pace.outlet.bytes(Bytes::from(last));
+        } else if let Stage::Relay(relay) = &self.attempt.stage
             && relay.said().finished
             && !relay.said().done
         {
@@ -33,7 +39,10 @@ impl Driver {
         let mut told = false;
         if let Stage::Relay(relay) = &self.attempt.stage {
             told = relay.said().error_shown;
-            if relay.cut_inside_event() {
+            if self.attempt.translation.is_some() {
+                // It gives whole frames, and tells of no error by itself.
+                told = false;
+            } else if relay.cut_inside_event() {
                 // A blank line would be no JSON to Ollama's clients.
                 let line_end: &'static [u8] = match self.job.call.dialect.framing() {
                     Framing::Sse => b"\n\n",
@@ -46,10 +55,19 @@ impl Driver {
         // The upstream's part is over: it must not wait for the client to read its error.
         let target = self.target();
         let streams = matches!(self.attempt.stage, Stage::Relay(_));
+        let translation = self.attempt.translation.take();
         self.next_attempt(self.attempt.candidate);
         if streams && !told {
             let problem = refusal::broken(self.job.gateway.name(target), &failure);
-            self.pace.outlet.bytes(Bytes::from(problem.event(self.job.call.dialect)));
+            let event = match translation {
+                Some(mut translation) => {
+                    let mut event = Vec::new();
+                    translation.fail(&problem, &mut event);
+                    event
+                }
+                None => problem.event(self.job.call.dialect),
+            };
+            self.pace.outlet.bytes(Bytes::from(event));
         }
         let outcome = match cause {
             Cause::Cancelled => Outcome::Cancelled,
@@ -66,8 +84,8 @@ impl Driver {
         let kept = if outcome == Outcome::Answered { self.empty.take() } else { self.rejection.take() };
         let Some(kept) = kept else { return self.refuse(Cause::Internal).await };
         self.next_attempt(0);
+        let dialect = self.job.call.dialect;
         if self.pace.head_sent {
-            let dialect = self.job.call.dialect;
             if outcome == Outcome::Answered {
                 self.pace.outlet.bytes(kept.body);
                 self.pace.outlet.end_clean();
@@ -82,11 +100,17 @@ impl Driver {
             self.pace.outlet.end_broken();
             return;
         }
-        let mut headers = kept.headers;
+        let (mut headers, mut body) = (kept.headers, kept.body);
+        if kept.wire != dialect {
+            // Only its words are the client's.
+            let problem = reply::Problem::new(kept.status.as_u16(), "invalid_request", text_of(&body));
+            refusal::headers(&problem, head::retry_after(&headers), &mut headers);
+            body = Bytes::from(problem.body(dialect));
+        }
         self.own_headers(&mut headers, Some(kept.target));
         self.account.status(kept.status.as_u16());
         self.account.end(outcome, None);
-        self.pace.head(Head { status: kept.status, headers, whole: Some(kept.body) });
+        self.pace.head(Head { status: kept.status, headers, whole: Some(body) });
     }
 
     /// Every candidate failed, or the request was stopped before it had an answer.

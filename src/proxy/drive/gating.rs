@@ -3,14 +3,17 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use http::StatusCode;
 
 use super::{Driver, Kept, Stage};
 use crate::cause::{Cause, Failure};
+use crate::dialect::translate::Translation;
 use crate::gate::{Emptiness, Gate, Rules, Verdict, answer};
 use crate::observe::Limit;
 use crate::proxy::body::Reserved;
 use crate::proxy::exchange::{Action, Event};
 use crate::proxy::head;
+use crate::proxy::refusal;
 use crate::proxy::relay::Relay;
 use crate::time::now;
 
@@ -81,7 +84,7 @@ impl Driver {
             }
             Verdict::Empty(emptiness) => {
                 // As it came, but for what edgeward asked for itself.
-                let mut relay = Relay::new(self.job.call.dialect, self.edits());
+                let mut relay = Relay::new(self.wire(), self.edits());
                 let mut out = Vec::new();
                 relay.held(Bytes::copy_from_slice(gate.held()), &mut out);
                 relay.end(&mut out);
@@ -102,9 +105,38 @@ impl Driver {
         if !self.pace.exchange.keeps(emptiness) {
             return;
         }
-        if let Some(reply) = &self.attempt.reply {
-            let headers = head::to_client(&reply.headers);
-            self.empty = Some(Kept { status: reply.status, headers, body, target: self.target() });
+        let Some(reply) = &self.attempt.reply else { return };
+        let (mut status, mut headers) = (reply.status, head::to_client(&reply.headers));
+        let (target, wire, dialect) = (self.target(), self.wire(), self.job.call.dialect);
+        let mut body = body;
+        if wire != dialect {
+            (status, body) = self.nothing_in_dialect(status, &body);
+            let framing = self.job.call.stream.then(|| dialect.framing());
+            head::typed(&mut headers, framing);
+        }
+        self.empty = Some(Kept { status, headers, body, target, wire: dialect });
+    }
+
+    /// An empty answer of another dialect as the client's has it: as empty.
+    fn nothing_in_dialect(&self, status: StatusCode, body: &[u8]) -> (StatusCode, Bytes) {
+        let (wire, dialect) = (self.wire(), self.job.call.dialect);
+        let said = if self.job.call.stream {
+            Translation::new(wire, dialect, self.terms()).map(|mut translation| {
+                let mut out = Vec::new();
+                translation.push(body, &mut out);
+                translation.end(&mut out);
+                out
+            })
+        } else {
+            self.in_dialect(wire, body).ok()
+        };
+        match said {
+            Some(said) => (status, Bytes::from(said)),
+            None => {
+                let failure = Failure::new(Cause::Empty);
+                let problem = refusal::broken(self.job.gateway.name(self.target()), &failure);
+                (StatusCode::BAD_GATEWAY, Bytes::from(problem.body(dialect)))
+            }
         }
     }
 
@@ -140,12 +172,27 @@ impl Driver {
                     return Action::Read;
                 }
                 self.limit_hit(Limit::AnswerBuffer);
+                if self.wire() != self.job.call.dialect {
+                    let words =
+                        format!("an answer of over {} bytes cannot be translated", limits.answer_buffer);
+                    return self.failed(Failure::with(Cause::Overflow, &words));
+                }
                 let verdict = answer::judge_beginning(self.rules(), &body);
                 self.attempt.stage = Stage::Answer(body, reserved);
                 return self.judged_answer(&verdict);
             }
             Some(Err(failure)) => return self.failed(failure),
-            None => answer::judge(self.rules(), &body).0,
+            None => {
+                let wire = self.wire();
+                let verdict = answer::judge(self.rules(), &body).0;
+                if verdict == Verdict::Commit && wire != self.job.call.dialect {
+                    body = match self.in_dialect(wire, &body) {
+                        Ok(body) => body,
+                        Err(failure) => return self.failed(failure),
+                    };
+                }
+                verdict
+            }
         };
         drop(reserved);
         self.attempt.stage = Stage::Whole(body);
@@ -166,7 +213,7 @@ impl Driver {
     pub(super) fn rules(&self) -> Rules {
         let config = &self.job.gateway.config;
         Rules {
-            dialect: self.job.call.dialect,
+            dialect: self.wire(),
             commit_on: self.plan.commit_on,
             on_empty_stop: self.plan.on_empty_stop,
             drop_anonymous_reasoning: config.drop_anonymous_reasoning,

@@ -26,6 +26,7 @@ use crate::route::{Candidate, Plan};
 /// What hedges of one request are made of. There is none where hedging is off.
 pub(super) struct Hedges {
     gateway: Rc<Gateway>,
+    id: String,
     call: Call,
     method: Method,
     path: String,
@@ -74,6 +75,7 @@ impl Hedges {
     pub(super) fn new(job: &Job, plan: &Plan, rules: Rules, terms: &Terms) -> Rc<Self> {
         Rc::new(Hedges {
             gateway: Rc::clone(&job.gateway),
+            id: job.id.clone(),
             call: job.call.clone(),
             method: job.method.clone(),
             path: job.path.clone(),
@@ -122,8 +124,8 @@ impl Hedges {
     ) -> Result<Won, Lost> {
         let candidate = self.candidates.get(candidate).ok_or(Failure::new(Cause::Internal))?;
         let (mut reply, edits) = self.reply(candidate, open).await?;
-        let rules = Rules { drop_progress: edits.hide_progress, ..self.rules };
-        match head::kind(self.call.dialect, true, reply.status, &reply.headers) {
+        let rules = Rules { dialect: candidate.wire, drop_progress: edits.hide_progress, ..self.rules };
+        match head::kind(candidate.wire, true, reply.status, &reply.headers) {
             HeadKind::Stream => {}
             HeadKind::Error => {
                 let target = self.gateway.config.targets.get(candidate.target);
@@ -158,6 +160,7 @@ impl Hedges {
 
     async fn reply(&self, candidate: &Candidate, open: &mut Open) -> Result<(Reply, Edits), Failure> {
         let source = Source {
+            id: &self.id,
             config: &self.gateway.config,
             call: &self.call,
             method: &self.method,

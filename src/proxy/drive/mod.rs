@@ -30,7 +30,9 @@ use super::relay::{Edits, Relay};
 use super::upstream::{Link, Reply};
 use crate::cause::Failure;
 use crate::config::{Egress, Priority};
+use crate::dialect::Dialect;
 use crate::dialect::request::Call;
+use crate::dialect::translate::Translation;
 use crate::gate::Gate;
 use crate::gate::pool::Buffer;
 use crate::limits;
@@ -166,6 +168,8 @@ struct Attempt {
     reply: Option<Reply>,
     stage: Stage,
     edits: Edits,
+    /// The target speaks another dialect than the client, and its stream is committed.
+    translation: Option<Box<Translation>>,
     /// For the gate's buffer, where it is not the request's own.
     permit: Option<OwnedSemaphorePermit>,
     /// What the target said, for the log and for the client when all fail.
@@ -197,7 +201,10 @@ struct Kept {
     headers: HeaderMap,
     body: Bytes,
     target: usize,
+    /// What `body` is in.
+    wire: Dialect,
 }
+
 impl Driver {
     async fn run(&mut self) {
         if !self.admitted().await {
@@ -301,6 +308,14 @@ impl Driver {
     /// Nobody else is left to ask.
     fn is_last_resort(&self) -> bool {
         self.plan.candidates.get(self.attempt.candidate).is_some_and(|candidate| candidate.last_resort)
+    }
+
+    /// The dialect in which the present attempt's target is asked.
+    fn wire(&self) -> Dialect {
+        self.plan
+            .candidates
+            .get(self.attempt.candidate)
+            .map_or(self.job.call.dialect, |candidate| candidate.wire)
     }
 
     fn target(&self) -> usize {

@@ -5,9 +5,10 @@ use bytes::Bytes;
 use super::{Driver, Stage};
 use crate::cause::{Cause, Failure};
 use crate::config::ModelName;
-use crate::dialect;
 use crate::dialect::event::Usage;
 use crate::dialect::request::quote;
+use crate::dialect::translate::{self, Took, Translation};
+use crate::dialect::{self, Dialect};
 use crate::limits;
 use crate::proxy::body::HeldBody;
 use crate::proxy::exchange::{Action, Event};
@@ -45,7 +46,13 @@ impl Driver {
         match std::mem::take(&mut self.attempt.stage) {
             Stage::Committed(gate, rest) => {
                 let call = &self.job.call;
-                let mut relay = Box::new(Relay::new(call.dialect, self.edits()).expecting(call.choices));
+                let wire = self.wire();
+                let mut relay = Box::new(Relay::new(wire, self.edits()).expecting(call.choices));
+                if wire != call.dialect {
+                    self.attempt.translation =
+                        Translation::new(wire, call.dialect, self.terms()).map(Box::new);
+                    head::typed(&mut headers, Some(call.dialect.framing()));
+                }
                 let held = Bytes::copy_from_slice(gate.held());
                 drop((gate, self.room.take(), self.attempt.permit.take()));
                 let mut out = Vec::new();
@@ -56,6 +63,9 @@ impl Driver {
                 self.forward(relay, out).await
             }
             Stage::Whole(body) => {
+                if self.wire() != self.job.call.dialect {
+                    head::typed(&mut headers, None);
+                }
                 let (body, usage) = self.renamed(body);
                 self.account.usage(usage);
                 self.account.sent(body.len());
@@ -106,13 +116,19 @@ impl Driver {
         }
     }
 
-    pub(super) async fn forward(&mut self, mut relay: Box<Relay>, out: Vec<Bytes>) -> Action {
+    pub(super) async fn forward(&mut self, mut relay: Box<Relay>, mut out: Vec<Bytes>) -> Action {
         let (moved, spoke) = (relay.take_moved(), relay.take_spoke());
         let said = relay.said();
         let (finished, done) = (said.finished, said.done);
-        let error = said.error.clone();
+        let mut error = said.error.clone();
         self.account.usage(said.usage);
         self.attempt.stage = Stage::Relay(relay);
+        let took = self.took();
+        if let Some(translation) = &mut self.attempt.translation {
+            translation.took(took);
+            translated(translation, &mut out);
+            error = error.or_else(|| translation.failure().cloned());
+        }
         if let Some(action) = self.send_on(out).await {
             return action;
         }
@@ -162,7 +178,34 @@ impl Driver {
     }
 
     pub(super) fn edits(&self) -> Edits {
-        Edits { model: self.shown_model(), ..self.attempt.edits.clone() }
+        // A translated answer gets its name with its new form.
+        let model = if self.wire() == self.job.call.dialect { self.shown_model() } else { None };
+        Edits { model, ..self.attempt.edits.clone() }
+    }
+
+    /// What an answer in the client's dialect is called, where the target's is another.
+    pub(super) fn terms(&self) -> translate::Terms {
+        let call = &self.job.call;
+        let asked = self.plan.model_name == ModelName::Asked;
+        translate::Terms {
+            id: self.job.id.clone(),
+            model: if asked { call.model.clone() } else { String::new() },
+            created: self.job.gateway.seconds(),
+            wants_usage: call.wants_usage,
+            hides_thinking: self.attempt.edits.hide_thinking,
+            took: self.took(),
+        }
+    }
+
+    /// How long the answer took so far.
+    pub(super) fn took(&self) -> Took {
+        let total = now() - self.job.began;
+        Took { first: self.account.first_token().unwrap_or(total), total }
+    }
+
+    /// A whole answer as the client's dialect has it.
+    pub(super) fn in_dialect(&self, wire: Dialect, body: &[u8]) -> Result<Vec<u8>, Failure> {
+        translate::whole(wire, body)?.body(self.job.call.dialect, self.terms())
     }
 
     /// The name that the client sees, quoted, if edgeward has a say in it.
@@ -182,5 +225,16 @@ impl Driver {
             _ => Bytes::from(body),
         };
         (body, facts.usage)
+    }
+}
+
+/// Whole events of a relay, as the client gets them.
+fn translated(translation: &mut Translation, events: &mut Vec<Bytes>) {
+    let mut out = Vec::new();
+    for event in events.drain(..) {
+        translation.push(&event, &mut out);
+    }
+    if !out.is_empty() {
+        events.push(Bytes::from(out));
     }
 }

@@ -192,7 +192,7 @@ fn a_cloud_without_a_map_is_never_asked() {
 }
 
 #[test]
-fn only_who_speaks_the_dialect_is_asked() {
+fn each_is_asked_in_a_dialect_that_it_speaks() {
     use Dialect::{
         Anthropic, Gemini, OllamaChat, OllamaEmbed, OllamaGenerate, OpenaiChat, OpenaiCompletions,
         OpenaiEmbeddings, OpenaiResponses,
@@ -214,7 +214,23 @@ fn only_who_speaks_the_dialect_is_asked() {
     }
     let config = five();
     let plan = planned(&config, &Call::bare(OllamaChat, "m"));
+    assert!(!plan.candidates.is_empty());
+    assert!(plan.candidates.iter().all(|candidate| candidate.wire == OpenaiChat), "translated");
+    let alone = plan.speaking(OllamaChat);
+    assert!(alone.candidates.is_empty() && alone.passed.iter().all(|(_, why)| *why == Passed::Dialect));
+    let plan = planned(&config, &Call::bare(OllamaEmbed, "m"));
     assert!(plan.candidates.is_empty() && plan.passed.iter().all(|(_, why)| *why == Passed::Dialect));
+    for (kind, dialect, asked_in) in [
+        (Kind::Vllm, OpenaiResponses, Some(OpenaiResponses)),
+        (Kind::Gemini, OpenaiChat, Some(Gemini)),
+        (Kind::Anthropic, OllamaGenerate, Some(Anthropic)),
+        (Kind::Ollama, Anthropic, Some(Anthropic)),
+        (Kind::Openai, Anthropic, Some(OpenaiChat)),
+        (Kind::Openai, OllamaEmbed, None),
+        (Kind::Anthropic, OpenaiEmbeddings, None),
+    ] {
+        assert_eq!(wire(kind, dialect), asked_in, "{kind:?} {dialect:?}");
+    }
 }
 
 /// Two of one embedding family, one of another, one of none.

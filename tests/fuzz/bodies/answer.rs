@@ -86,6 +86,7 @@ fn untouched(input: &Input<'_>) {
 /// With edits it says the same, but for what they change, whatever way it was cut.
 fn edited(input: &Input<'_>) {
     let edits = Edits {
+        hide_thinking: false,
         hide_usage: input.option(0),
         hide_progress: input.option(1),
         model: input.option(2).then(|| Bytes::from_static(NAME.as_bytes())),

@@ -39,6 +39,7 @@ fn candidate(kind: u8, size: u8) -> Candidate {
     Candidate {
         target: 0,
         model: String::new(),
+        wire: edgeward::dialect::Dialect::OpenaiChat,
         deadlines: Deadlines {
             connect: unit,
             first_token: unit * 3,

@@ -1,0 +1,156 @@
+//! Pictures and files in a body: data URLs, base64, what their first bytes say they are.
+
+use super::json::At;
+use super::{Blob, Source};
+use crate::dialect::request::BadRequest;
+
+/// A URL of any kind that a body may hold.
+pub(super) fn url(url: String, at: &At<'_>) -> Result<Source, BadRequest> {
+    let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    match scheme.as_str() {
+        "http" | "https" => Ok(Source::Url(url)),
+        "data" => {
+            let (head, data) =
+                url.split_once(',').ok_or_else(|| at.bad("a data URL has a comma before its data"))?;
+            let head = head.get("data:".len()..).unwrap_or_default();
+            let Some(head) = head.strip_suffix(";base64") else {
+                return Err(at.bad("a data URL must be in base64"));
+            };
+            let media_type = head.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+            self::data(Some(media_type).filter(|it| !it.is_empty()), data.to_owned(), at)
+        }
+        _ => Err(at.bad("must be an http, https or data URL")),
+    }
+}
+
+/// Base64, of a type that is told or read off its beginning.
+pub(super) fn data(media_type: Option<String>, base64: String, at: &At<'_>) -> Result<Source, BadRequest> {
+    let base64 = tidy(base64).ok_or_else(|| at.bad("broken base64"))?;
+    let media_type = match media_type {
+        Some(told) => told,
+        None => sniff(&base64).unwrap_or("application/octet-stream").to_owned(),
+    };
+    Ok(Source::Data { media_type, base64 })
+}
+
+/// Bytes that a reference led to.
+pub(super) fn resolved(blob: &Blob) -> (String, String) {
+    (blob.media_type.clone(), encode(&blob.bytes))
+}
+
+/// Base64 in its standard alphabet, padded, without line ends; nothing, if it is none.
+fn tidy(text: String) -> Option<String> {
+    let digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let body = text.trim_end_matches('=');
+    let padded = text.len().is_multiple_of(4) && text.len() - body.len() <= 2;
+    if padded && !body.is_empty() && body.bytes().all(digit) {
+        return Some(text);
+    }
+    let mut out = String::with_capacity(text.len() + 2);
+    let mut pads = 0_usize;
+    for byte in text.bytes() {
+        match byte {
+            b'\r' | b'\n' | b' ' | b'\t' => {}
+            b'=' => pads += 1,
+            _ if pads > 0 => return None,
+            b'-' => out.push('+'),
+            b'_' => out.push('/'),
+            _ if digit(byte) => out.push(char::from(byte)),
+            _ => return None,
+        }
+    }
+    let missing = (4 - out.len() % 4) % 4;
+    if out.is_empty() || missing == 3 || (pads > 0 && pads != missing) {
+        return None;
+    }
+    out.extend(std::iter::repeat_n('=', missing));
+    Some(out)
+}
+
+/// What the first bytes say, as they stand in base64.
+fn sniff(base64: &str) -> Option<&'static str> {
+    const MAGIC: [(&str, &str); 7] = [
+        ("iVBORw0KGg", "image/png"),
+        ("/9j/", "image/jpeg"),
+        ("R0lGOD", "image/gif"),
+        ("UklGR", "image/webp"),
+        ("Qk", "image/bmp"),
+        ("JVBERi0", "application/pdf"),
+        ("SUkqA", "image/tiff"),
+    ];
+    MAGIC.iter().find(|(start, _)| base64.starts_with(start)).map(|(_, media_type)| *media_type)
+}
+
+/// The text behind base64 of a text file.
+pub(super) fn text(base64: &str) -> Option<String> {
+    let value = |byte: u8| match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let mut bytes = Vec::with_capacity(base64.len() / 4 * 3);
+    let (mut held, mut bits) = (0_u32, 0_u32);
+    for digit in base64.bytes().map_while(value) {
+        held = held << 6 | u32::from(digit);
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push((held >> bits & 0xFF) as u8);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn encode(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or_default());
+        let held = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for at in 0..4_usize {
+            let digit = DIGITS.get((held >> (18 - 6 * at) & 63) as usize).copied().unwrap_or(b'A');
+            out.push(if at <= three.len() { char::from(digit) } else { '=' });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn base64_there_and_back(words in "[a-zé漢 ]{0,40}") {
+            let there = encode(words.as_bytes());
+            prop_assert_eq!(text(&there), Some(words.clone()));
+            if !words.is_empty() {
+                prop_assert_eq!(tidy(there.clone()), Some(there.clone()));
+                let bare = there.trim_end_matches('=').replace('+', "-").replace('/', "_");
+                prop_assert_eq!(tidy(bare), Some(there));
+            }
+        }
+    }
+
+    #[test]
+    fn broken_base64_is_told() {
+        for broken in ["", "A", "AB=C", "A===", "AB!=", "ABCDE", "=", "AA=", "héll"] {
+            assert_eq!(tidy(broken.to_owned()), None, "{broken}");
+        }
+        assert_eq!(tidy("QUJD\r\nREVG".to_owned()).as_deref(), Some("QUJDREVG"));
+    }
+
+    #[test]
+    fn pictures_are_known_by_their_beginning() {
+        assert_eq!(sniff(&encode(b"\x89PNG\r\n\x1a\nmore")), Some("image/png"));
+        assert_eq!(sniff(&encode(b"\xff\xd8\xff\xe0")), Some("image/jpeg"));
+        assert_eq!(sniff(&encode(b"RIFFabcdWEBP")), Some("image/webp"));
+        assert_eq!(sniff(&encode(b"%PDF-1.7")), Some("application/pdf"));
+        assert_eq!(sniff(&encode(b"words")), None);
+    }
+}
