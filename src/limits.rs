@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+mod admission;
 mod answer;
 mod dialect;
 mod memory;
 mod routing;
 
+pub use admission::*;
 pub use answer::*;
 pub use dialect::*;
 pub use memory::*;
