@@ -6,9 +6,11 @@
 pub mod admit;
 pub mod board;
 pub mod kernel;
+pub mod gpu;
 mod machine;
 mod predict;
 mod reason;
+pub mod record;
 pub mod recorder;
 mod ring;
 pub mod sample;
