@@ -17,6 +17,10 @@ pub const HELPER_HOPELESS: Duration = Duration::from_secs(10);
 pub const HELPER_PAUSE: Duration = Duration::from_secs(1);
 /// The longest such pause. One that has lasted as long is started soon again.
 pub const HELPER_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// A child that was killed has this long to be gone; another is not started beside it.
+pub const HELPER_END: Duration = Duration::from_secs(1);
+/// What it says is read in pieces of this, in bytes: a look's records of two GPUs.
+pub const HELPER_INBOX_BYTES: usize = 1024;
 /// An Xid that is told of twice within this is one: by NVML, and in the kernel's log.
 pub const HELPER_XID_TWICE: Duration = Duration::from_secs(2);
 /// Processes whose GPU memory is known.
@@ -29,4 +33,5 @@ pub const HELPER_QUESTION: Duration = Duration::from_secs(2);
 pub const HELPER_SOCKETS_BYTES: usize = 64 * 1024;
 
 const _: () = assert!(HELPER_STALE.as_millis() < HELPER_HOPELESS.as_millis());
+const _: () = assert!(HELPER_INBOX_BYTES >= 2 * HELPER_LINE_BYTES);
 const _: () = assert!(HELPER_PAUSE.as_millis() < HELPER_PAUSE_MAX.as_millis());

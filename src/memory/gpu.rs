@@ -129,7 +129,8 @@ impl Gpus {
         if self.sight != Sight::Sees {
             return None;
         }
-        let told = |gpu: &&Gpu| gpu.down.is_none() && gpu.figures.state == State::Told && gpu.figures.total > 0;
+        let told =
+            |gpu: &&Gpu| gpu.down.is_none() && gpu.figures.state == State::Told && gpu.figures.total > 0;
         let share = |gpu: &Gpu| u128::from(gpu.figures.free) * 1_000_000 / u128::from(gpu.figures.total);
         let shortest = self.gpus.iter().filter(told).min_by_key(|gpu| share(gpu))?;
         Some((shortest.figures.total / 1024, shortest.figures.free / 1024))
@@ -141,7 +142,9 @@ impl Gpus {
             // It says so once, and is then given more time.
             Record::Starting => {
                 self.heard = Some(now + limits::HELPER_START);
-                self.sight = Sight::Starting;
+                if self.sight == Sight::Stale {
+                    self.sight = Sight::Starting;
+                }
                 None
             }
             Record::Blind(why, code) => {

@@ -124,18 +124,28 @@ mod tests {
 
     #[test]
     fn what_the_kernel_says_is_understood() {
-        let rest = "total-vm:9kB, anon-rss:8kB, file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:60kB oom_score_adj:0";
+        let rest =
+            "total-vm:9kB, anon-rss:8kB, file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:60kB oom_score_adj:0";
         for (line, want) in [
-            (format!("3,1,2,-;Out of memory: Killed process 42 (ollama) {rest}\n"), killed(42, "ollama", false)),
             (
-                format!("3,99,12345678901,-,caller=T1;Memory cgroup out of memory: Killed process 7 (a) b) {rest}"),
+                format!("3,1,2,-;Out of memory: Killed process 42 (ollama) {rest}\n"),
+                killed(42, "ollama", false),
+            ),
+            (
+                format!(
+                    "3,99,12345678901,-,caller=T1;Memory cgroup out of memory: Killed process 7 (a) b) {rest}"
+                ),
                 killed(7, "a) b", true),
             ),
             (format!("Killed process 9 (tmux: server), UID 0, {rest}"), killed(9, "tmux: server", false)),
-            (format!("Out of memory: Killed process 5 (fifteen-bytes15) {rest}"), killed(5, "fifteen-bytes15", false)),
+            (
+                format!("Out of memory: Killed process 5 (fifteen-bytes15) {rest}"),
+                killed(5, "fifteen-bytes15", false),
+            ),
             (format!("Out of memory: Killed process 5 () {rest}"), killed(5, "", false)),
             (
-                "4,5,6,-;NVRM: Xid (PCI:0000:01:00): 79, pid=1234, name=python3, GPU has fallen off the bus.".into(),
+                "4,5,6,-;NVRM: Xid (PCI:0000:01:00): 79, pid=1234, name=python3, GPU has fallen off the bus."
+                    .into(),
                 Some(Notice::Xid { code: 79, pid: Some(1234) }),
             ),
             (
@@ -143,7 +153,8 @@ mod tests {
                 Some(Notice::Xid { code: 31, pid: Some(77) }),
             ),
             (
-                "NVRM: Xid (PCI:0000:01:00): 154, pid='<unknown>', name=<unknown>, GPU recovery action".into(),
+                "NVRM: Xid (PCI:0000:01:00): 154, pid='<unknown>', name=<unknown>, GPU recovery action"
+                    .into(),
                 Some(Notice::Xid { code: 154, pid: None }),
             ),
             ("NVRM: Xid (0000:01:00): 13, 0003 00000000".into(), Some(Notice::Xid { code: 13, pid: None })),

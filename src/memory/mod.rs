@@ -5,8 +5,8 @@
 
 pub mod admit;
 pub mod board;
-pub mod kernel;
 pub mod gpu;
+pub mod kernel;
 mod machine;
 mod predict;
 mod reason;

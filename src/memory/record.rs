@@ -266,7 +266,10 @@ impl Record {
                     _ => return None,
                 };
                 let (total, free) = (u64_at(bytes, 8), u64_at(bytes, 16));
-                Record::Figures(device, Figures { state, pci: number, total, free, clocks: u64_at(bytes, 24) })
+                Record::Figures(
+                    device,
+                    Figures { state, pci: number, total, free, clocks: u64_at(bytes, 24) },
+                )
             }
             3 => {
                 let fault = match what {
@@ -289,8 +292,7 @@ impl Record {
             }
             5 => {
                 let count = usize::try_from(number).unwrap_or(usize::MAX).min(PROCESSES);
-                let held =
-                    |n| Held { pid: u32_at(bytes, 8 + 8 * n), kib: u32_at(bytes, 12 + 8 * n) };
+                let held = |n| Held { pid: u32_at(bytes, 8 + 8 * n), kib: u32_at(bytes, 12 + 8 * n) };
                 Record::Processes(device, what == 1, (0..count).map(held).collect())
             }
             6 => Record::Xid(device, number),
@@ -312,7 +314,8 @@ fn notice(bytes: &[u8; BYTES], what: u8, number: u32) -> Option<Notice> {
         1 | 2 => {
             let name = bytes.get(12..28)?.split(|byte| *byte == 0).next()?;
             // Nothing that a log could not take.
-            let plain = |byte: &u8| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '?' };
+            let plain =
+                |byte: &u8| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '?' };
             let name: Name = name.iter().map(plain).collect();
             Notice::Killed { pid: number, name, group: what == 2 }
         }
@@ -329,11 +332,12 @@ mod tests {
     use super::*;
 
     fn any_record() -> impl Strategy<Value = Record> {
-        let figures = (any::<u8>(), any::<(u64, u64, u64, u32)>(), 0..3usize).prop_map(|(device, told, state)| {
-            let (total, free, clocks, pci) = told;
-            let state = [State::Told, State::Asleep, State::Shared][state];
-            Record::Figures(device, Figures { state, pci, total, free, clocks })
-        });
+        let figures =
+            (any::<u8>(), any::<(u64, u64, u64, u32)>(), 0..3usize).prop_map(|(device, told, state)| {
+                let (total, free, clocks, pci) = told;
+                let state = [State::Told, State::Asleep, State::Shared][state];
+                Record::Figures(device, Figures { state, pci, total, free, clocks })
+            });
         let fault = prop_oneof![Just(Fault::Lost), Just(Fault::NeedsReset), Just(Fault::Recovery)];
         let why = prop_oneof![
             Just(Why::NoLibrary),
@@ -354,7 +358,8 @@ mod tests {
         prop_oneof![
             Just(Record::Starting),
             figures,
-            (any::<u8>(), fault, any::<u32>()).prop_map(|(device, fault, pci)| Record::Down(device, fault, pci)),
+            (any::<u8>(), fault, any::<u32>())
+                .prop_map(|(device, fault, pci)| Record::Down(device, fault, pci)),
             (why, any::<u32>()).prop_map(|(why, code)| Record::Blind(why, code)),
             processes,
             any::<(u8, u32)>().prop_map(|(device, code)| Record::Xid(device, code)),

@@ -89,7 +89,8 @@ fn serve() -> io::Result<()> {
     let listener = passed_socket();
     let peers = Arc::new(Peers::default());
     if listener.is_none() {
-        let (from, to) = (io::stdin().as_fd().try_clone_to_owned()?, io::stdout().as_fd().try_clone_to_owned()?);
+        let (from, to) =
+            (io::stdin().as_fd().try_clone_to_owned()?, io::stdout().as_fd().try_clone_to_owned()?);
         peers.add(Peer::new(from, to));
     }
     let mut ear = ear::Ear::new(listener, Arc::clone(&peers));

@@ -211,7 +211,9 @@ impl<'n> Session<'n> {
 
     /// Those that may be asked.
     fn awake(&self) -> Vec<u8> {
-        (0..self.count()).filter(|n| self.cards.get(usize::from(*n)).is_none_or(|card| !card.sleeps())).collect()
+        (0..self.count())
+            .filter(|n| self.cards.get(usize::from(*n)).is_none_or(|card| !card.sleeps()))
+            .collect()
     }
 
     fn address(&self, n: u8) -> u32 {
