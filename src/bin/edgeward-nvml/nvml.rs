@@ -45,6 +45,8 @@ enum Over {
     Idle,
     /// A card is awake that was not.
     Woke,
+    /// Every GPU is down. Whoever resets one needs it to be left alone.
+    Down,
     /// NVML fails altogether.
     Failed(NvmlError),
 }
@@ -55,6 +57,8 @@ pub fn watch(peers: &Peers) {
     let _kept = super::ear::give_up(CapabilitySet::all());
     let asked = std::env::var(RETRY_VARIABLE).ok().and_then(|ms| ms.parse().ok());
     let retry = asked.map_or(RETRY, Duration::from_millis);
+    // GPUs that were last seen down, and why: what NVML cannot find any more, where one was, is still that.
+    let mut down = Down::new();
     loop {
         let cards = cards::all();
         if !cards.is_empty() && cards.iter().all(Card::sleeps) {
@@ -64,20 +68,21 @@ pub fn watch(peers: &Peers) {
         }
         peers.phase(true);
         let over = match Nvml::init() {
-            Ok(nvml) => Session { nvml: &nvml, cards: &cards, peers }.run(),
+            Ok(nvml) => Session { nvml: &nvml, cards: &cards, peers }.run(&mut down),
             Err(error) => Over::Failed(error),
         };
         peers.phase(false);
         match over {
             Over::Idle => rest(&cards, peers),
             Over::Woke => {}
+            Over::Down => still_down(&down, retry, peers),
+            Over::Failed(error) if !down.is_empty() && why(&error) != Why::Mismatch => {
+                still_down(&down, retry, peers);
+            }
             Over::Failed(error) => {
                 let why = why(&error);
                 let record = Record::Blind(why, error.into());
-                for _ in 0..(retry.as_millis() / TICK.as_millis()).max(1) {
-                    peers.tell(&record);
-                    thread::park_timeout(TICK.min(retry));
-                }
+                until_retry(retry, || peers.tell(&record));
                 if why == Why::Mismatch {
                     // A library once loaded may stay so; a new process has the new one.
                     super::end(true);
@@ -85,6 +90,22 @@ pub fn watch(peers: &Peers) {
             }
         }
     }
+}
+
+/// GPUs that are down: why, and where they are.
+type Down = BTreeMap<u8, (Fault, u32)>;
+
+fn until_retry(retry: Duration, tell: impl Fn()) {
+    for _ in 0..(retry.as_millis() / TICK.as_millis()).max(1) {
+        tell();
+        thread::park_timeout(TICK.min(retry));
+    }
+}
+
+fn still_down(down: &Down, retry: Duration, peers: &Peers) {
+    until_retry(retry, || {
+        down.iter().for_each(|(n, (fault, pci))| peers.tell(&Record::Down(*n, *fault, *pci)));
+    });
 }
 
 /// NVML is not in use: cards that may sleep have a while to fall asleep.
@@ -128,6 +149,13 @@ fn fault(error: &NvmlError) -> Option<Fault> {
     }
 }
 
+/// How a GPU was found.
+enum Seen {
+    /// Whether somebody uses it.
+    Up { used: bool },
+    Down(Fault),
+}
+
 /// A GPU that NVML has been asked for.
 struct Known<'n> {
     device: Device<'n>,
@@ -144,19 +172,19 @@ struct Session<'n> {
 }
 
 impl<'n> Session<'n> {
-    fn run(&self) -> Over {
+    fn run(&self, down: &mut Down) -> Over {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let events = || self.events(&stop);
             // Without it an Xid is heard from the kernel's log.
             let _without = thread::Builder::new().name("events".to_owned()).spawn_scoped(scope, events);
-            let over = self.looks();
+            let over = self.looks(down);
             stop.store(true, Ordering::Relaxed);
             over
         })
     }
 
-    fn looks(&self) -> Over {
+    fn looks(&self, down: &mut Down) -> Over {
         let awake = self.awake();
         let (mut idle, mut known) = (0, BTreeMap::new());
         for tick in 0_u64.. {
@@ -165,28 +193,27 @@ impl<'n> Session<'n> {
                 return Over::Woke;
             }
             let (mut told, mut failed, mut busy) = (0, NvmlError::NotFound, false);
-            for n in 0..self.count() {
-                if !now.contains(&n) {
-                    continue;
-                }
+            for n in now.iter().copied() {
                 match self.look(n, tick, &mut known) {
-                    Ok(used) => {
+                    Ok(Seen::Up { used }) => {
+                        down.remove(&n);
                         told += 1;
                         busy |= used;
                     }
-                    Err(error) => match fault(&error) {
-                        Some(fault) => {
-                            told += 1;
-                            // Its handle is no good any more.
-                            known.remove(&n);
-                            self.peers.tell(&Record::Down(n, fault, self.address(n)));
+                    Ok(Seen::Down(fault)) => self.down(n, fault, down),
+                    Err(error) => {
+                        // Its handle is no good any more.
+                        known.remove(&n);
+                        match fault(&error).or_else(|| down.get(&n).map(|(fault, _)| *fault)) {
+                            Some(fault) => self.down(n, fault, down),
+                            None => failed = error,
                         }
-                        None => failed = error,
-                    },
+                    }
                 }
             }
             if told == 0 && !now.is_empty() || self.count() == 0 {
-                return Over::Failed(failed);
+                let some = now.iter().any(|n| down.contains_key(n));
+                return if some { Over::Down } else { Over::Failed(failed) };
             }
             for (n, card) in (0..).zip(self.cards.iter().take(DEVICES)).filter(|(n, _)| !now.contains(n)) {
                 let figures = Figures { state: State::Asleep, pci: card.address(), ..Figures::default() };
@@ -228,8 +255,14 @@ impl<'n> Session<'n> {
         }
     }
 
-    /// One GPU's figures, told. Whether somebody uses it.
-    fn look(&self, n: u8, tick: u64, known: &mut BTreeMap<u8, Known<'n>>) -> Result<bool, NvmlError> {
+    fn down(&self, n: u8, fault: Fault, down: &mut Down) {
+        let pci = self.address(n);
+        down.insert(n, (fault, pci));
+        self.peers.tell(&Record::Down(n, fault, pci));
+    }
+
+    /// One GPU's figures, told where it is up.
+    fn look(&self, n: u8, tick: u64, known: &mut BTreeMap<u8, Known<'n>>) -> Result<Seen, NvmlError> {
         let Known { device, to_reset } = match known.entry(n) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(room) => room.insert(Known { device: self.device(n)?, to_reset: false }),
@@ -243,8 +276,7 @@ impl<'n> Session<'n> {
             *to_reset = recovery(device) > 0;
         }
         if *to_reset {
-            self.peers.tell(&Record::Down(n, Fault::Recovery, self.address(n)));
-            return Ok(true);
+            return Ok(Seen::Down(Fault::Recovery));
         }
         let clocks = device.current_throttle_reasons().map_or(0, |reasons| reasons.bits());
         self.peers.tell(&Record::Figures(n, Figures { state, pci: self.address(n), total, free, clocks }));
@@ -253,7 +285,8 @@ impl<'n> Session<'n> {
             self.processes(n, list);
         }
         let used = |list: Option<Vec<ProcessInfo>>| list.is_none_or(|list| !list.is_empty());
-        Ok(used(compute) || used(listed(|| device.running_graphics_processes())))
+        let used = used(compute) || used(listed(|| device.running_graphics_processes()));
+        Ok(Seen::Up { used })
     }
 
     fn processes(&self, n: u8, list: &[ProcessInfo]) {
