@@ -78,6 +78,8 @@ pub struct Gpus {
     heard: Option<Instant>,
     gpus: heapless::Vec<Gpu, DEVICES>,
     held: heapless::Vec<(u8, Held), { limits::HELPER_PROCESSES }>,
+    /// What was last said of being blind: a helper that ends, to load another library, is blind again.
+    blind: Option<(Why, u32)>,
     /// The last Xid: both NVML and the kernel's log tell of each.
     xid: Option<(u16, Option<u32>, Instant)>,
 }
@@ -151,8 +153,9 @@ impl Gpus {
                 self.heard = Some(now);
                 self.held.clear();
                 self.gpus.retain(|gpu| gpu.down.is_some());
-                let sight = Sight::Blind(why, code);
-                (std::mem::replace(&mut self.sight, sight) != sight).then_some(News::Blind(why, code))
+                self.sight = Sight::Blind(why, code);
+                let again = self.blind.replace((why, code)) == Some((why, code));
+                (!again).then_some(News::Blind(why, code))
             }
             Record::Figures(device, figures) => self.told(device, figures, None, now),
             Record::Down(device, fault, pci) => {
@@ -189,6 +192,7 @@ impl Gpus {
                 None
             }
         };
+        self.blind = None;
         let saw = std::mem::replace(&mut self.sight, Sight::Sees) == Sight::Sees;
         match (before, down) {
             (old, Some(fault)) if old != Some(fault) => Some(News::Down(device, fault)),
@@ -361,7 +365,10 @@ mod tests {
         gpus.began(now);
         let blind = Record::Blind(Why::Mismatch, 18);
         assert_eq!(gpus.take(blind.clone(), now), Some(News::Blind(Why::Mismatch, 18)));
-        assert_eq!(gpus.take(blind, now), None, "said once");
+        assert_eq!(gpus.take(blind.clone(), now), None, "said once");
+        gpus.ended();
+        gpus.began(now);
+        assert_eq!(gpus.take(blind, now), None, "and not by each that is started");
         assert_eq!(gpus.take(Record::Figures(0, figures(10, 5)), now), Some(News::Sees));
         let down = Record::Down(0, Fault::Lost, 0);
         assert_eq!(gpus.take(down.clone(), now), Some(News::Down(0, Fault::Lost)));

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::alarm::Alarm;
 use crate::limits;
-use crate::memory::gpu::{Backoff, Gpus, News, listening_inode, smi_line};
+use crate::memory::gpu::{Backoff, Gpus, News, Sight, listening_inode, smi_line};
 use crate::memory::kernel::Notice;
 use crate::memory::record::{BYTES, Owner, Record, Why};
 use crate::observe::{self, events, memory_events};
@@ -59,6 +59,8 @@ pub struct Helper {
     /// Why there is none.
     trouble: RefCell<Option<String>>,
     restarts: Cell<u32>,
+    /// It ended as it should: blind until a new one has another library.
+    expected: Cell<bool>,
     /// It cannot read the kernel's log.
     deaf: Cell<bool>,
     questions: RefCell<heapless::Vec<Question, { limits::HELPER_QUESTIONS }>>,
@@ -182,6 +184,8 @@ impl Helper {
 
     /// Its connection is over.
     fn over(&self, trouble: &Trouble, pause: u64) {
+        let blind = matches!(self.gpus.borrow().sight(), Sight::Blind(Why::Mismatch, _));
+        self.expected.set(blind && matches!(trouble, Trouble::Gone));
         self.gpus.borrow_mut().ended();
         // Whoever waits for an answer gets none.
         self.questions.borrow_mut().clear();
@@ -190,7 +194,9 @@ impl Helper {
         let again = self.trouble.borrow_mut().replace(why.clone()).is_some_and(|before| before == why);
         if self.who.take().is_some() {
             self.restarts.set(self.restarts.get().saturating_add(1));
-            events::helper_restarted(&why, pause);
+            if !self.expected.get() {
+                events::helper_restarted(&why, pause);
+            }
         } else if !again {
             events::helper_unavailable(&why, trouble.remedy());
         }
@@ -208,7 +214,9 @@ impl Helper {
             let greeting = tokio::time::timeout(limits::HELPER_ANSWER, inbox.hello(&mut stream)).await;
             match greeting.unwrap_or(Err(Trouble::Silent)) {
                 Ok(version) => {
-                    events::helper_ready(&version);
+                    if !self.expected.replace(false) {
+                        events::helper_ready(&version);
+                    }
                     *self.version.borrow_mut() = Some(version);
                 }
                 Err(trouble) => return trouble,
@@ -221,13 +229,14 @@ impl Helper {
         self.gpus.borrow_mut().began(now());
         let mut ring = pin!(alarm.after(limits::HELPER_STALE));
         loop {
+            // The first ones may have come with the first line.
+            if let Err(trouble) = self.take(who, &mut inbox, heard) {
+                return trouble;
+            }
             tokio::select! {
                 read = inbox.fill(&mut stream) => {
                     if let Err(trouble) = read {
                         return if matches!(trouble, Trouble::Ended) { Trouble::Gone } else { trouble };
-                    }
-                    if let Err(trouble) = self.take(who, &mut inbox, heard) {
-                        return trouble;
                     }
                 }
                 () = &mut ring => {

@@ -152,7 +152,9 @@ fn fault(error: &NvmlError) -> Option<Fault> {
 /// How a GPU was found.
 enum Seen {
     /// Whether somebody uses it.
-    Up { used: bool },
+    Up {
+        used: bool,
+    },
     Down(Fault),
 }
 
