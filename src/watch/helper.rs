@@ -59,6 +59,8 @@ pub struct Helper {
     /// Why there is none.
     trouble: RefCell<Option<String>>,
     restarts: Cell<u32>,
+    /// There is a driver, so that there should be a GPU.
+    expects_gpu: Cell<bool>,
     /// It ended as it should: blind until a new one has another library.
     expected: Cell<bool>,
     /// It cannot read the kernel's log.
@@ -162,6 +164,7 @@ impl Helper {
                 alarm.after(limits::HELPER_PAUSE_MAX).await;
                 continue;
             }
+            self.expects_gpu.set(place.expects_gpu());
             let began = now();
             let trouble = if leftover.as_mut().is_some_and(|child| !child.is_over()) {
                 Trouble::Stuck
@@ -287,6 +290,9 @@ impl Helper {
     fn tell(&self, news: Option<News>, at: Instant, heard: Heard<'_>) {
         match news {
             Some(News::Stale) => events::helper_stale(limits::HELPER_STALE.as_secs()),
+            Some(News::Blind(Why::NoLibrary, _)) if !self.expects_gpu.get() => {
+                observe::fine("the NVML helper sees no GPU", None, &"no NVIDIA driver here");
+            }
             Some(News::Blind(why, code)) => events::gpu_blind(why.as_str(), code, remedy(why)),
             Some(News::Sees) => events::gpu_seen(),
             Some(News::Down(device, fault)) => events::gpu_down(device, fault.as_str()),
@@ -512,19 +518,23 @@ mod tests {
             assert_eq!(helper.who_has(7).await, None);
             helper.who.set(Some(Who::Helper));
             let (ours, mut theirs) = pair();
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let inode = rustix::fs::fstat(&listener).unwrap().st_ino;
             let owner = Owner { pid: 42, start: 9 };
             let answers = async {
                 helper.asked.notified().await;
                 helper.ask(&ours);
                 let mut question = [0; BYTES];
                 theirs.read_exact(&mut question).unwrap();
-                let Ok(Some(Record::Who(number, 7))) = Record::decode(&question) else {
+                let Ok(Some(Record::Who(number, asked))) = Record::decode(&question) else {
                     panic!("{question:?}")
                 };
+                assert_eq!(asked, inode);
                 let news = Gpus::default().take(Record::Owner(number, Some(owner)), now());
                 helper.tell(news, now(), &|_, _| {});
             };
-            let ((), answer) = tokio::join!(answers, helper.who_has(7));
+            let ((), answer) = tokio::join!(answers, helper.who_listens(port));
             assert_eq!(answer, Some(owner));
             assert!(helper.questions.borrow().is_empty());
         });
@@ -554,6 +564,18 @@ mod tests {
             tokio::join!(all, last);
             assert!(now() - start >= limits::HELPER_QUESTION && helper.questions.borrow().is_empty());
         });
+    }
+
+    #[test]
+    fn what_the_kernel_says_is_passed_on() {
+        let killed =
+            Notice::parse(b"3,1,2,-;Out of memory: Killed process 42 (ollama) total-vm:1kB").unwrap();
+        let mut inbox = Inbox { filled: BYTES, ..Inbox::default() };
+        inbox.bytes[..BYTES].copy_from_slice(&Record::Kernel(killed.clone()).encode());
+        let heard = RefCell::new(Vec::new());
+        let keep = |notice: &Notice, _: Instant| heard.borrow_mut().push(notice.clone());
+        Helper::default().take(Who::Helper, &mut inbox, &keep).unwrap();
+        assert_eq!(heard.into_inner(), [killed]);
     }
 
     #[test]

@@ -62,9 +62,12 @@ impl Place {
     /// the kernel's log where there is no GPU.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        self.named
-            || DRIVER.iter().any(|path| Path::new(path).exists())
-            || self.systemd && self.socket.exists()
+        self.expects_gpu() || self.systemd && self.socket.exists()
+    }
+
+    /// Whether it is news that the helper knows of no GPU.
+    pub(super) fn expects_gpu(&self) -> bool {
+        self.named || DRIVER.iter().any(|path| Path::new(path).exists())
     }
 }
 
