@@ -7,12 +7,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use edgeward::memory::kernel::Notice;
 use edgeward::memory::record::{BYTES, Fault, Record, State, Why};
 use edgeward::sim::model::healthy;
 use edgeward::sim::server::SimServer;
+use edgeward::time::now;
 
 use super::program::{Folder, Program, SOON, run};
 use super::{LIMIT, alone, helper, in_folder, serves};
@@ -123,7 +124,7 @@ impl Talk {
 
     /// Reads until one is as wanted.
     fn until(&mut self, wanted: impl Fn(&Record) -> bool) -> Record {
-        let start = Instant::now();
+        let start = now();
         loop {
             let record = self.next();
             if wanted(&record) {
@@ -150,7 +151,7 @@ impl Alone {
     }
 
     fn ends(&mut self) -> Option<i32> {
-        let start = Instant::now();
+        let start = now();
         while start.elapsed() < SOON {
             if let Some(status) = self.0.try_wait().unwrap() {
                 return Some(status.code().unwrap_or(-1));
@@ -325,7 +326,7 @@ fn a_gpu_that_sleeps_is_not_asked_and_one_that_may_is_let() {
     played.card("0000:02:00.0", "suspended", "auto");
     assert!(!played.calls().contains("nvmlShutdown"), "{}", played.calls());
     // Ten seconds, and nobody uses it.
-    let start = Instant::now();
+    let start = now();
     while told(&talk.next()).is_none_or(|(state, ..)| state == State::Told) {
         assert!(start.elapsed() < 2 * SOON);
     }
@@ -339,7 +340,7 @@ fn it_ends_with_its_parent_even_while_the_driver_hangs() {
     talk.until(|record| told(record).is_some());
     played.plays("hang");
     let calls = played.calls().len();
-    let start = Instant::now();
+    let start = now();
     while played.calls().len() == calls {
         assert!(start.elapsed() < SOON);
         std::thread::yield_now();
