@@ -5,12 +5,14 @@ use std::time::Duration;
 mod admission;
 mod answer;
 mod dialect;
+mod helper;
 mod memory;
 mod routing;
 
 pub use admission::*;
 pub use answer::*;
 pub use dialect::*;
+pub use helper::*;
 pub use memory::*;
 pub use routing::*;
 
@@ -241,11 +243,6 @@ pub const PASSED_SOCKETS_MAX: usize = 64;
 pub const LIMIT_LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// That no connection can be accepted is tried ten times a second, and logged once in this.
 pub const ACCEPT_LOG_INTERVAL: Duration = Duration::from_secs(60);
-
-/// The NVML helper says its first line within this of its start. systemd may have to start it, on a box that pages.
-pub const HELPER_ANSWER: Duration = Duration::from_secs(5);
-/// That line at most, its end included, in bytes. Today's has 20.
-pub const HELPER_LINE_BYTES: usize = 256;
 
 const _: () = assert!(GATE_BUFFER >= GATE_BUFFER_MIN);
 const _: () = assert!(GATE_BUFFER * GATED_STREAMS <= GATE_POOL_MAX);

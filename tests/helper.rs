@@ -26,6 +26,9 @@ use tokio::process::{Child, Command};
 #[path = "server/program.rs"]
 mod program;
 
+#[path = "nvml/driver.rs"]
+mod driver;
+
 /// For one test.
 const LIMIT: Duration = Duration::from_secs(30);
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -98,6 +101,17 @@ async fn childless(program: &Program) {
     in_time.unwrap_or_else(|_| panic!("children: {}", children(program.pid())));
 }
 
+/// It has ended.
+async fn gone(child: &str) {
+    let gone = async {
+        // A zombie, where whoever has inherited it takes its time, has no command line any more.
+        while std::fs::read(format!("/proc/{child}/cmdline")).is_ok_and(|line| !line.is_empty()) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(SOON, gone).await.expect("the child ends");
+}
+
 /// The helper on a listening socket, put where systemd puts it.
 fn activated(listener: UnixListener) -> Child {
     let place = "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\"";
@@ -115,10 +129,12 @@ fn over_a_socket_that_systemd_holds() {
         let command = in_folder(&folder, &server);
         let program = Program::started(folder, command).await;
         program.logged(&["INFO", "helper_ready", &format!("helper={VERSION}")]).await;
-        let ended = tokio::time::timeout(SOON, helper.wait()).await.expect("it ends").unwrap();
-        assert_eq!(ended.code(), Some(0));
         serves(&program).await;
         assert_eq!(program.log().matches(" helper_").count(), 1, "{}", program.log());
+        program.terminate();
+        assert_eq!(program.exit_code().await, Some(0), "{}", program.log());
+        let ended = tokio::time::timeout(SOON, helper.wait()).await.expect("it ends").unwrap();
+        assert_eq!(ended.code(), Some(0));
     });
 }
 
@@ -130,8 +146,11 @@ fn over_a_pipe_as_a_child() {
         let command = in_folder(&folder, &server);
         let program = Program::started(folder, command).await;
         program.logged(&["INFO", "helper_ready", &format!("helper={VERSION}")]).await;
-        childless(&program).await;
         serves(&program).await;
+        let child = children(program.pid()).trim().to_owned();
+        program.terminate();
+        assert_eq!(program.exit_code().await, Some(0), "{}", program.log());
+        gone(&child).await;
     });
 }
 
@@ -146,9 +165,12 @@ fn a_child_of_another_release_is_named_and_gets_no_keys() {
         command.env("OPENAI_API_KEY", "sk-test").env("LD_LIBRARY_PATH", "/opt/driver");
         let program = Program::started(folder, command).await;
         program.logged(&["WARN", "helper_ready", "helper=9.9.9", &format!("version={VERSION}")]).await;
-        childless(&program).await;
         let seen = std::fs::read_to_string(program.folder.0.join("seen")).unwrap();
         assert!(seen.contains("LD_LIBRARY_PATH=/opt/driver") && !seen.contains("sk-test"), "{seen}");
+        program.logged(&["WARN", "helper_stale"]).await;
+        // It takes the child along.
+        program.terminate();
+        assert_eq!(program.exit_code().await, Some(0), "{}", program.log());
     });
 }
 
@@ -204,13 +226,7 @@ fn its_end_takes_the_child_along() {
         let child = tokio::time::timeout(SOON, asked).await.expect("it is asked");
         program.terminate();
         assert_eq!(program.exit_code().await, Some(0), "{}", program.log());
-        let gone = async {
-            // A zombie, where whoever has inherited it takes its time, has no command line any more.
-            while std::fs::read(format!("/proc/{child}/cmdline")).is_ok_and(|line| !line.is_empty()) {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        tokio::time::timeout(SOON, gone).await.expect("the child ends");
+        gone(&child).await;
     });
 }
 

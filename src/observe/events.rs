@@ -10,7 +10,10 @@ use tracing::{error, info, warn};
 
 mod nvml;
 
-pub use nvml::{helper_ready, helper_unavailable};
+pub use nvml::{
+    gpu_blind, gpu_down, gpu_seen, gpu_up, helper_ready, helper_replaced, helper_restarted, helper_stale,
+    helper_unavailable,
+};
 
 use super::kinds::{Limit, Outcome};
 use crate::cause::{Cause, Failure};
@@ -55,6 +58,20 @@ pub const PASSED_SOCKETS: &str = "c3a8d9e04f5b4c7db9126e07f8a1d3b4";
 pub const HELPER_READY: &str = "3bb7661f6e974fe3b96e6969eb20f7b5";
 /// `helper_unavailable`: there is an NVIDIA driver, and no helper to ask it.
 pub const HELPER_UNAVAILABLE: &str = "84589072f3664285bf126cc074f2e87d";
+/// `helper_replaced`: there is no NVML helper; nvidia-smi stands in for it.
+pub const HELPER_REPLACED: &str = "80014c4f874d4f8395f2fad61c367c84";
+/// `helper_restarted`: the NVML helper has ended, and is started again.
+pub const HELPER_RESTARTED: &str = "06048b49906c40eba78596d0ce8f77e8";
+/// `helper_stale`: the NVML helper says nothing any more.
+pub const HELPER_STALE: &str = "10d810ae2f394086a8839139baa1e61e";
+/// `gpu_blind`: nothing is known of any GPU; no GPU's fault.
+pub const GPU_BLIND: &str = "aa200c323983441782bbd9d8744db151";
+/// `gpu_seen`: the GPUs' figures are there.
+pub const GPU_SEEN: &str = "159c23ef47e14da7a869ad69e508f3ee";
+/// `gpu_down`: a GPU is lost, or needs a reset.
+pub const GPU_DOWN: &str = "3ae710366a6b481497f021da5c2bf5e7";
+/// `gpu_up`: it is up again.
+pub const GPU_UP: &str = "41a2d339a4ea493e91bc0751a7bc7622";
 
 /// A finished request, as its one line tells it.
 #[derive(Clone, Copy, Debug)]

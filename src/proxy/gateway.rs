@@ -30,6 +30,7 @@ use crate::route::hedge::HedgeShare;
 use crate::route::queue::Lane;
 use crate::route::retry::RetryBudget;
 use crate::time::Steps;
+use crate::watch::helper::Helper;
 
 /// What outlives a reload: the process's own state.
 pub struct Process {
@@ -59,6 +60,8 @@ pub struct Process {
     pub memory: Cell<Option<Decision>>,
     /// What the predictor is told at its next look; more than it takes is lost.
     pub noted: RefCell<heapless::Vec<memory::Event, 16>>,
+    /// What knows the GPUs and hears the kernel.
+    pub helper: Helper,
 }
 
 /// One per configuration, on the process's one thread. A request keeps the one that it began with.
@@ -135,6 +138,7 @@ impl Gateway {
                 spending,
                 memory: Cell::default(),
                 noted: RefCell::default(),
+                helper: Helper::default(),
             }),
             lanes,
             accounts,

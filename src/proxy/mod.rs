@@ -17,6 +17,7 @@ pub mod endpoint;
 pub mod exchange;
 pub mod gaps;
 pub mod gateway;
+pub mod gpus;
 pub mod head;
 pub mod listen;
 pub mod models;

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::auth::Client;
 use super::cancel::Cancelled;
 use super::gateway::Gateway;
+use super::gpus::{self, GpuStatus};
 use super::outlet::ClientBody;
 use super::pressure;
 use super::server::{json, text};
@@ -19,7 +20,7 @@ use crate::config;
 use crate::config::rollout::{Judge, Pick};
 use crate::dialect::reply::Problem;
 use crate::limits;
-use crate::observe::{self, metrics, target_gauges};
+use crate::observe::{self, gpu_gauges, metrics, target_gauges};
 use crate::route::drill::{Report, Stage};
 use crate::task;
 use crate::time::now;
@@ -49,6 +50,8 @@ pub struct Status {
     pub local_only: Vec<String>,
     /// How memory stands; `None` while it is not watched.
     pub memory: Option<MemoryStatus>,
+    /// What the helper sees of the GPUs; `None` where there is nothing to ask.
+    pub gpu: Option<GpuStatus>,
     /// The targets, in the configuration's order.
     pub targets: Vec<TargetStatus>,
 }
@@ -150,6 +153,7 @@ pub fn status(gateway: &Gateway, headers: &HeaderMap) -> Answer {
                 available_bytes: told.available,
             }
         }),
+        gpu: gpus::status(&gateway.process),
         targets,
     };
     let accept = headers.get(header::ACCEPT).map(HeaderValue::as_bytes).unwrap_or_default();
@@ -184,8 +188,9 @@ fn rollout_status(judge: &Judge, at: Instant) -> RolloutStatus {
 /// Prometheus metrics.
 #[must_use]
 pub fn metrics(gateway: &Gateway) -> Answer {
-    let page =
-        gateway.metrics.render(&gateway.gauges()) + &target_gauges::render(&standing::gauges(gateway, now()));
+    let page = gateway.metrics.render(&gateway.gauges())
+        + &gpu_gauges::render(gpus::gauges(&gateway.process).as_ref())
+        + &target_gauges::render(&standing::gauges(gateway, now()));
     let mut response = Response::new(ClientBody::whole(page));
     let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

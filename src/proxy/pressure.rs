@@ -35,9 +35,10 @@ impl Watched {
         Watched { config: config.clone(), sampler, state, pressure }
     }
 
-    fn look(&mut self, noted: &[Event]) -> Decision {
+    fn look(&mut self, noted: &[Event], device: Option<(u64, u64)>) -> Decision {
         let at = now();
         noted.iter().for_each(|event| self.state.note(*event, at));
+        self.sampler.device(device);
         let decision = step(&mut self.state, self.sampler.read(at), at);
         if std::mem::replace(&mut self.pressure, decision.pressure) != decision.pressure {
             memory_events::pressure(&told(&decision));
@@ -59,7 +60,8 @@ pub async fn keep_watching(current: Rc<Current>) {
             watched = Some(Watched::new(config, watched.take()));
         }
         let noted = std::mem::take(&mut *gateway.process.noted.borrow_mut());
-        let decision = watched.as_mut().map(|watched| watched.look(&noted));
+        let device = gateway.process.helper.memory();
+        let decision = watched.as_mut().map(|watched| watched.look(&noted, device));
         gateway.process.memory.set(decision);
         let pressure = decision.map_or(Pressure::Green, |decision| decision.pressure);
         tell(&gateway, pressure);

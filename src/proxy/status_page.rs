@@ -1,5 +1,6 @@
 //! The status in words, as `edgeward status` prints it.
 
+use super::gpus::{GpuStatus, OneGpu};
 use super::operator::{MemoryStatus, RolloutStatus, SideStatus, Status};
 use super::standing::{SentStatus, TargetStatus};
 use crate::config::Permille;
@@ -48,6 +49,9 @@ fn show(status: &Status, page: &mut Page) {
         let indent = if pressure == "green" { "  " } else { "  ! " };
         page.line(indent, &format!("memory is {pressure}, {reason}: {figures}"));
     }
+    if let Some(gpu) = &status.gpu {
+        show_gpus(gpu, page);
+    }
     let width = status.targets.iter().map(|target| target.name.len()).max().unwrap_or(0);
     for target in &status.targets {
         show_target(target, width, page);
@@ -57,6 +61,20 @@ fn show(status: &Status, page: &mut Page) {
     }
     if !status.local_only.is_empty() {
         page.line("  ", &format!("prompts of these keys stay near: {}", status.local_only.join("; ")));
+    }
+}
+
+/// What stands well is said in a line.
+fn show_gpus(GpuStatus { helper, detail, gpus, .. }: &GpuStatus, page: &mut Page) {
+    let indent = if helper == "sees" || helper == "starting" { "  " } else { "  ! " };
+    page.line(indent, &format!("the GPU helper {helper}: {detail}"));
+    for OneGpu { gpu, state, total_bytes, free_bytes } in gpus {
+        let (total, free) = (total_bytes >> 20, free_bytes >> 20);
+        match state.as_str() {
+            "up" => page.line("    ", &format!("GPU {gpu}: {free} MiB of {total} MiB free")),
+            "asleep" | "shared" => page.line("    ", &format!("GPU {gpu}: {state}")),
+            fault => page.line("  ! ", &format!("GPU {gpu} {fault}")),
+        }
     }
 }
 
@@ -209,6 +227,22 @@ mod tests {
                 figures: "312 MiB of 7620 MiB (host), low below 762 MiB".to_owned(),
                 available_bytes: 312 << 20,
             }),
+            gpu: Some(GpuStatus {
+                helper: "sees".to_owned(),
+                detail: "edgeward-nvml 1.2.3".to_owned(),
+                hears_kernel: true,
+                restarts: 0,
+                gpus: ["up", "has fallen off the bus"]
+                    .into_iter()
+                    .zip(0..)
+                    .map(|(state, gpu)| OneGpu {
+                        gpu,
+                        state: state.to_owned(),
+                        total_bytes: 24 << 30,
+                        free_bytes: 20 << 30,
+                    })
+                    .collect(),
+            }),
             targets,
         };
         render(&status)
@@ -222,6 +256,9 @@ mod tests {
   ! this box's clock is wrong: it shows a time before this program was built
   ! memory is amber, it falls fast, beyond what is usual: 312 MiB of 7620 MiB
       (host), low below 762 MiB
+  the GPU helper sees: edgeward-nvml 1.2.3
+    GPU 0: 20480 MiB of 24576 MiB free
+  ! GPU 1 has fallen off the bus
   + cloud  openai    cloud  https://api.example.com/v1
       answered 12, failed 1, running 2: answered 2 s ago
       50.5% of its weight of 100; 4 requests at once at most, 3 waiting; sent

@@ -174,6 +174,18 @@ impl Sampler {
         Terms::new(config, board::of(self.board.0))
     }
 
+    /// A GPU's own memory and what is free of it, in KiB, as its driver told; `None`: it tells nothing now. For the next
+    /// [`Sampler::read`], whose own sources win.
+    pub fn device(&mut self, memory: Option<(u64, u64)>) {
+        match memory {
+            Some((total, free)) => {
+                self.sample.set(Field::DeviceTotal, total);
+                self.sample.set(Field::DeviceFree, free);
+            }
+            None => self.sample.fade(&[Field::DeviceTotal, Field::DeviceFree]),
+        }
+    }
+
     /// Everything as it is now. Allocates nothing while all goes well.
     pub fn read(&mut self, at: Instant) -> &Sample {
         for source in &mut self.sources {
