@@ -33,11 +33,11 @@ impl Decoder {
         }
     }
 
-    /// One complete raw event, as [`crate::wire::Splitter`] marks it off: blank lines and comments say nothing. Appends
-    /// what it says; after an error or the end nothing more.
-    pub fn event(&mut self, raw: &[u8], out: &mut Vec<Piece>) {
+    /// One complete raw event, as [`crate::wire::Splitter`] marks it off. Appends what it says; after an error or the
+    /// end nothing more. Whether it was anything but a sign of life: a blank line, a comment.
+    pub fn event(&mut self, raw: &[u8], out: &mut Vec<Piece>) -> bool {
         if self.flow.over {
-            return;
+            return false;
         }
         if self.join.len() < raw.len() {
             self.join.resize(raw.len(), 0);
@@ -45,10 +45,15 @@ impl Decoder {
         let facts = inspect_event(self.server, raw, &mut self.join);
         if let Some(error) = &facts.error {
             let text = raw.get(error.text.clone()).unwrap_or_default();
-            return self.flow.fail(Failure::with(error.cause, &json::readable(text)), out);
+            self.flow.fail(Failure::with(error.cause, &json::readable(text)), out);
+            return true;
         }
         if facts.alien {
-            return self.flow.fail(Failure::with(Cause::Protocol, "an event that is no JSON"), out);
+            self.flow.fail(Failure::with(Cause::Protocol, "an event that is no JSON"), out);
+            return true;
+        }
+        if facts.blank {
+            return false;
         }
         self.flow.nameless = facts.nameless;
         let data = match self.server.framing() {
@@ -56,7 +61,7 @@ impl Decoder {
             // Its own length always suffices.
             Framing::Sse => match sse::parse(raw, &mut self.join) {
                 Ok(event) => event.data.unwrap_or_default(),
-                Err(_) => return,
+                Err(_) => b"",
             },
         };
         let read = match View::new(data) {
@@ -68,6 +73,7 @@ impl Decoder {
             Ok(()) if facts.done => self.flow.done(out),
             Ok(()) => {}
         }
+        true
     }
 
     /// The body ended cleanly: the answer is whole if every choice said why it ended; else it is an error. A body
@@ -146,6 +152,8 @@ pub(super) struct Flow {
     choices: Vec<Choice>,
     /// What nobody chose.
     spare: Choice,
+    /// Tokens so far.
+    pub(super) counted: Usage,
     /// Anthropic's current content block.
     pub(super) block: from_anthropic::Block,
 }
@@ -171,10 +179,11 @@ pub(super) enum Kind {
 impl Flow {
     /// The answer's and the model's names. A frame that has neither (Azure's filter report) does not begin it.
     pub(super) fn start(&mut self, id: String, model: String, out: &mut Vec<Piece>) {
-        if !self.started && !(id.is_empty() && model.is_empty()) {
-            self.started = true;
-            out.push(Piece::Start { id, model });
+        if self.started || (id.is_empty() && model.is_empty()) {
+            return;
         }
+        self.started = true;
+        out.push(Piece::Start { id, model });
     }
 
     /// What follows is about this choice; whether that is one we tell apart.
@@ -274,7 +283,10 @@ impl Flow {
     }
 
     pub(super) fn usage(&mut self, usage: Usage, out: &mut Vec<Piece>) {
-        if usage != Usage::default() {
+        let counted = self.counted.then(usage);
+        // Some servers say the same with each token.
+        if counted != self.counted {
+            self.counted = counted;
             self.begin(out);
             out.push(Piece::Usage(usage));
         }

@@ -32,6 +32,7 @@ pub struct Translation {
     pieces: Vec<Piece>,
     usage: Usage,
     failure: Option<Failure>,
+    moved: bool,
     spoke: bool,
 }
 
@@ -47,6 +48,7 @@ impl Translation {
             pieces: Vec::new(),
             usage: Usage::default(),
             failure: None,
+            moved: false,
             spoke: false,
         })
     }
@@ -59,14 +61,14 @@ impl Translation {
             let (piece, after) = rest.split_at_checked(end.unwrap_or(rest.len())).unwrap_or((rest, b""));
             rest = after;
             if end.is_some() && self.event.is_empty() {
-                self.decoder.event(piece, &mut self.pieces);
+                self.moved |= self.decoder.event(piece, &mut self.pieces);
             } else {
                 self.event.extend_from_slice(piece);
                 if self.event.len() > RELAY_EVENT_BYTES {
                     let words = format!("an event of over {RELAY_EVENT_BYTES} bytes");
                     self.pieces.push(Piece::Error(Failure::with(Cause::Protocol, &words)));
                 } else if end.is_some() {
-                    self.decoder.event(&self.event, &mut self.pieces);
+                    self.moved |= self.decoder.event(&self.event, &mut self.pieces);
                     self.event.clear();
                 }
             }
@@ -121,6 +123,11 @@ impl Translation {
     /// How long it took so far: what is said last counts.
     pub const fn took(&mut self, took: Took) {
         self.encoder.took(took);
+    }
+
+    /// Whether anything but signs of life came since the last call.
+    pub const fn take_moved(&mut self) -> bool {
+        std::mem::replace(&mut self.moved, false)
     }
 
     /// Whether the model said anything since the last call.

@@ -357,6 +357,14 @@ fn counts_add_up_the_way_each_dialect_counts() {
         json!({"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":5,
                "output_tokens_details":{"reasoning_tokens":2},"total_tokens":14})
     );
+    // The end may repeat the fresh ones alone.
+    let again = decoded(
+        Dialect::Anthropic,
+        b"data: {\"type\":\"message_start\",\"message\":{\"id\":\"x\",\"model\":\"m\",\"usage\":{\"input_tokens\":5,\"cache_read_input_tokens\":20}}}\n\n\
+          data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"input_tokens\":6,\"output_tokens\":7}}\n\n\
+          data: {\"type\":\"message_stop\"}\n\n",
+    );
+    assert_eq!(collected(&again).0.usage().prompt, Some(26));
     // DeepSeek's.
     let deepseek = decoded(
         Dialect::OpenaiChat,
@@ -418,6 +426,19 @@ fn thinking_has_many_names_and_is_said_once() {
             let body = collected(&pieces).0.body(client, hidden).unwrap();
             assert!(!String::from_utf8(body).unwrap().contains("hm"));
         }
+    }
+}
+
+#[test]
+fn what_a_server_says_twice_is_said_once() {
+    for choice in [
+        r#"{"index":0,"delta":{"content":"a"},"text":"a"}"#,
+        r#"{"index":0,"delta":{"content":"a"},"message":{"content":"a"}}"#,
+        r#"{"index":0,"message":{"content":"a"}}"#,
+        r#"{"index":0,"text":"a"}"#,
+    ] {
+        let (answer, _) = collected(&openai(&[choice]));
+        assert_eq!(answer.first()[0], Piece::Text("a".to_owned()), "{choice}");
     }
 }
 
@@ -612,6 +633,7 @@ fn a_translation_takes_bytes_as_they_come() {
         assert_eq!(state, if at + 1 == good.len() { State::Done } else { State::Open });
     }
     assert!(translation.take_spoke() && !translation.take_spoke());
+    assert!(translation.take_moved() && !translation.take_moved());
     assert_eq!(translation.usage().prompt, Some(9));
     let pieces = decoded(Dialect::OllamaChat, good.as_bytes());
     assert_eq!(String::from_utf8(out).unwrap(), encoded(Dialect::Anthropic, terms(), &pieces));
@@ -638,6 +660,12 @@ fn a_translation_takes_bytes_as_they_come() {
         assert_eq!(told.ends_with(b"{\"error\":\"the words\"}\n"), cause.is_some());
         assert_eq!(read(Dialect::OllamaChat, &String::from_utf8(told).unwrap()).text, "a");
     }
+    // Signs of life are none of progress.
+    let mut translation = Translation::new(Dialect::OpenaiChat, Dialect::OllamaChat, terms()).unwrap();
+    translation.push(b": ping\n\n", &mut Vec::new());
+    assert!(!translation.take_moved());
+    translation.push((chunk("null").replace("\"a\"", "\"\"") + "\n\n").as_bytes(), &mut Vec::new());
+    assert!(translation.take_moved() && !translation.take_spoke());
     // An event without end is not kept without end.
     let mut translation = Translation::new(Dialect::OpenaiChat, Dialect::OllamaChat, terms()).unwrap();
     let mut sent = 0;
