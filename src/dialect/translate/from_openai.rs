@@ -65,11 +65,13 @@ fn thinking(delta: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -> Result<()
                 flow.say(Kind::Thinking, detail.get(name).inside(), out);
             }
         }
-        if result.is_ok() {
+        // What other providers can read again is of no use to a client that would give it to Anthropic.
+        let format = detail.get("format");
+        if result.is_ok() && (format.is_null() || format.inside().starts_with(b"anthropic")) {
             result = flow.sign(detail.get("signature").text(), out);
-        }
-        if result.is_ok() && detail.get("type").is("reasoning.encrypted") {
-            result = flow.redacted(detail.get("data").text(), out);
+            if result.is_ok() && detail.get("type").is("reasoning.encrypted") {
+                result = flow.redacted(detail.get("data").text(), out);
+            }
         }
     });
     result

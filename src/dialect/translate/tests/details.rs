@@ -430,6 +430,21 @@ fn thinking_has_many_names_and_is_said_once() {
 }
 
 #[test]
+fn a_signature_passes_for_anthropics_only_if_it_is() {
+    for (format, kept) in [
+        ("", true),
+        (",\"format\":\"anthropic-claude-v1\"", true),
+        (",\"format\":\"google-gemini-v1\"", false),
+    ] {
+        let detail = format!(r#"{{"type":"reasoning.text","text":"hm","signature":"s1"{format}}}"#);
+        let secret = format!(r#"{{"type":"reasoning.encrypted","data":"d1"{format}}}"#);
+        let choice = format!(r#"{{"index":0,"delta":{{"reasoning_details":[{detail},{secret}]}}}}"#);
+        let out = encoded(Dialect::Anthropic, terms(), &openai(&[&choice]));
+        assert_eq!((out.contains("s1"), out.contains("d1")), (kept, kept), "{out}");
+    }
+}
+
+#[test]
 fn what_a_server_says_twice_is_said_once() {
     for choice in [
         r#"{"index":0,"delta":{"content":"a"},"text":"a"}"#,
@@ -446,12 +461,13 @@ fn what_a_server_says_twice_is_said_once() {
 fn geminis_signature_goes_with_its_call_where_it_can() {
     let pieces = decoded(
         Dialect::Gemini,
-        b"data: {\"candidates\":[{\"content\":{\"parts\":[{\"functionCall\":{\"name\":\"f\",\"args\":{}},\"thoughtSignature\":\"QUFB\"}]},\"finishReason\":\"STOP\"}]}\n\n",
+        b"data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"hm\",\"thought\":true,\"thoughtSignature\":\"QkJC\"},{\"functionCall\":{\"name\":\"f\",\"args\":{}},\"thoughtSignature\":\"QUFB\"}]},\"finishReason\":\"STOP\"}]}\n\n",
     );
     let out = encoded(Dialect::OpenaiChat, terms(), &pieces);
     assert!(out.contains("\"extra_content\":{\"google\":{\"thought_signature\":\"QUFB\"}}"), "{out}");
+    assert!(!out.contains("QkJC"), "{out}");
     assert_eq!(
-        decoded(Dialect::OpenaiChat, out.as_bytes())[1],
+        decoded(Dialect::OpenaiChat, out.as_bytes())[2],
         Piece::ToolStart {
             index: 0,
             id: "call_t1_0".to_owned(),
@@ -684,6 +700,7 @@ fn models_in_anthropics_shape() {
         body,
         json!({"data":[model("a\"b"), model("c")],"has_more":false,"first_id":"a\"b","last_id":"c"})
     );
+    assert_eq!(serde_json::from_slice::<Value>(&anthropic_model("c", 0)).unwrap(), model("c"));
     let none: Value = serde_json::from_slice(&anthropic_models(&[], 0)).unwrap();
     assert_eq!(none, json!({"data":[],"has_more":false,"first_id":null,"last_id":null}));
 }
