@@ -6,7 +6,7 @@ use super::view::View;
 use super::{Finish, Piece, Usage, from_anthropic, from_gemini, from_ollama, from_openai};
 use crate::cause::{Cause, Failure};
 use crate::dialect::{Dialect, inspect_event};
-use crate::limits::{ANSWER_CHOICES, SIGNATURE_BYTES};
+use crate::limits::{ANSWER_CHOICES, CALL_BYTES, SIGNATURE_BYTES};
 use crate::wire::{Framing, json, sse};
 
 /// Reads one server's answer.
@@ -31,6 +31,13 @@ impl Decoder {
             | Dialect::Gemini => Some(Decoder { server, join: Vec::new(), flow: Flow::default() }),
             Dialect::OpenaiResponses | Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed => None,
         }
+    }
+
+    /// The client asked for this many choices: the answer is whole when all are.
+    #[must_use]
+    pub fn expecting(mut self, choices: u32) -> Self {
+        self.flow.expected = choices.min(ANSWER_CHOICES) as usize;
+        self
     }
 
     /// One complete raw event, as [`crate::wire::Splitter`] marks it off. Appends what it says; after an error or the
@@ -93,13 +100,13 @@ impl Decoder {
         self.flow.fail(failure, out);
     }
 
-    /// Every choice seen has said why it ended, and nothing after it: what is missing is the protocol's end marker,
-    /// which the caller need not wait for.
+    /// Every choice has said why it ended, and nothing after it: what is missing is the protocol's end marker, which the
+    /// caller need not wait for.
     #[must_use]
     pub fn finished(&self) -> bool {
-        let choices = &self.flow.choices;
-        choices.iter().any(|choice| choice.seen)
-            && choices.iter().all(|choice| !choice.seen || choice.finish.is_some())
+        let seen = self.flow.choices.iter().filter(|choice| choice.seen);
+        let ended = seen.clone().filter(|choice| choice.finish.is_some()).count();
+        ended >= seen.count().max(self.flow.expected).max(1)
     }
 
     /// An error or the end was given.
@@ -147,6 +154,8 @@ pub(super) struct Flow {
     started: bool,
     over: bool,
     nameless: bool,
+    /// Choices that were asked for.
+    expected: usize,
     /// Whom pieces are about.
     current: usize,
     choices: Vec<Choice>,
@@ -165,7 +174,23 @@ struct Choice {
     thinking: Tail,
     refusal: Tail,
     calls: Calls,
+    /// Text that came in the midst of a call's arguments waits for their end.
+    held: Vec<Piece>,
+    held_bytes: usize,
     finish: Option<Finish>,
+}
+
+impl Choice {
+    /// The current call is over; what waited for that is next.
+    fn end_call(&mut self, out: &mut Vec<Piece>) {
+        self.calls.end_open(out);
+        self.release(out);
+    }
+
+    fn release(&mut self, out: &mut Vec<Piece>) {
+        self.held_bytes = 0;
+        out.append(&mut self.held);
+    }
 }
 
 /// Which text it is.
@@ -226,13 +251,19 @@ impl Flow {
         self.begin(out);
         let choice = self.choice();
         choice.finish = None;
-        choice.calls.end_open(out);
         let tail = match kind {
             Kind::Text => &mut choice.text,
             Kind::Thinking => &mut choice.thinking,
             Kind::Refusal => &mut choice.refusal,
         };
-        words(kind, tail.push(raw), out);
+        let text = tail.push(raw);
+        if choice.calls.busy() && choice.held_bytes <= CALL_BYTES {
+            choice.held_bytes += text.len() + size_of::<Piece>();
+            words(kind, text, &mut choice.held);
+        } else {
+            choice.end_call(out);
+            words(kind, text, out);
+        }
     }
 
     /// The signature of the thinking before.
@@ -257,7 +288,7 @@ impl Flow {
         }
         if !text.is_empty() {
             self.begin(out);
-            self.choice().calls.end_open(out);
+            self.choice().end_call(out);
             out.push(piece(text));
         }
         Ok(())
@@ -268,12 +299,16 @@ impl Flow {
         self.begin(out);
         let choice = self.choice();
         choice.finish = None;
-        choice.calls.delta(delta, out)
+        choice.calls.delta(delta, out)?;
+        if !choice.held.is_empty() && !choice.calls.busy() {
+            choice.end_call(out);
+        }
+        Ok(())
     }
 
     /// The current call is over.
     pub(super) fn end_call(&mut self, out: &mut Vec<Piece>) {
-        self.choice().calls.end_open(out);
+        self.choice().end_call(out);
     }
 
     /// How likely the next text's tokens were.
@@ -313,10 +348,11 @@ impl Flow {
                 // Below ANSWER_CHOICES.
                 out.push(Piece::Choice(at as u32));
             }
+            choice.calls.end(out);
+            choice.release(out);
             words(Kind::Thinking, choice.thinking.flush(), out);
             words(Kind::Text, choice.text.flush(), out);
             words(Kind::Refusal, choice.refusal.flush(), out);
-            choice.calls.end(out);
             let finish = match choice.finish.take() {
                 None | Some(Finish::Stop) if choice.calls.any() => Finish::Calls,
                 None => Finish::Stop,

@@ -2,7 +2,7 @@
 
 use super::calls::Delta;
 use super::decoder::{Flow, Kind};
-use super::text::{Fill, fill};
+use super::text::{Fill, compact, fill};
 use super::view::View;
 use super::{Finish, Piece, Usage};
 use crate::cause::{Cause, Failure};
@@ -150,12 +150,11 @@ fn separate(list: &mut Vec<u8>) {
 
 fn token(candidate: View<'_>, more: &str, out: &mut Vec<u8>) {
     let probability = candidate.get("logProbability");
-    let number =
-        if probability.is_null() { "0" } else { std::str::from_utf8(probability.raw()).unwrap_or("0") };
+    let number = if probability.is_null() { "0".to_owned() } else { compact(probability.raw()) };
     let text = candidate.get("token").text();
     fill(
         out,
         "{\"token\":$,\"logprob\":$,\"bytes\":null$}",
-        &[Fill::Text(&text), Fill::Json(number), Fill::Json(more)],
+        &[Fill::Text(&text), Fill::Json(&number), Fill::Json(more)],
     );
 }

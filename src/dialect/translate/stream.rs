@@ -53,6 +53,12 @@ impl Translation {
         })
     }
 
+    /// The client asked for this many choices: the answer is whole when all are.
+    #[must_use]
+    pub fn expecting(self, choices: u32) -> Self {
+        Translation { decoder: self.decoder.expecting(choices), ..self }
+    }
+
     /// The next bytes from the server, cut anywhere.
     pub fn push(&mut self, chunk: &[u8], out: &mut Vec<u8>) -> State {
         let mut rest = chunk;

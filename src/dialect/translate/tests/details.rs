@@ -166,6 +166,49 @@ fn three_mixed_calls_come_one_after_another_and_early_ones_live() {
 }
 
 #[test]
+fn text_in_the_midst_of_arguments_waits_for_their_end() {
+    let pieces = openai(&[
+        r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f"}}]}}"#,
+        r#"{"index":0,"delta":{"content":"\n"}}"#,
+        r#"{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}"#,
+        r#"{"index":0,"delta":{"content":"b"}}"#,
+        r#"{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"}"}}]}}"#,
+        r#"{"index":0,"delta":{"content":"c"}}"#,
+    ]);
+    assert_eq!(calls(&pieces), [call("a", "f", "{}")]);
+    let texts: Vec<_> = pieces.iter().filter(|piece| matches!(piece, Piece::Text(_))).cloned().collect();
+    assert_eq!(texts, ["\n", "b", "c"].map(|text| Piece::Text(text.to_owned())));
+    // But not without end.
+    let long = format!(r#"{{"index":0,"delta":{{"content":"{}"}}}}"#, "x".repeat(200_000));
+    let mut decoder = Decoder::new(Dialect::OpenaiChat).unwrap();
+    let mut pieces = Vec::new();
+    let call = r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f"}}]}}"#;
+    for delta in [call].into_iter().chain([long.as_str(); 7]) {
+        let event = format!("data: {{\"id\":\"c1\",\"model\":\"m\",\"choices\":[{delta}]}}\n\n");
+        decoder.event(event.as_bytes(), &mut pieces);
+    }
+    assert!(pieces.iter().any(|piece| matches!(piece, Piece::ToolEnd { .. })));
+    assert_eq!(pieces.iter().filter(|piece| matches!(piece, Piece::Text(_))).count(), 7);
+}
+
+#[test]
+fn an_answer_is_whole_when_all_the_choices_are_that_were_asked_for() {
+    let chunk = |index: u32| {
+        format!(
+            "data: {{\"id\":\"c\",\"model\":\"m\",\"choices\":[{{\"index\":{index},\"delta\":{{\"content\":\"a\"}},\"finish_reason\":\"stop\"}}]}}\n\n"
+        )
+    };
+    let new =
+        || Translation::new(Dialect::OpenaiChat, Dialect::OpenaiCompletions, terms()).unwrap().expecting(2);
+    let (mut whole, mut half, mut out) = (new(), new(), Vec::new());
+    assert_eq!(half.push(chunk(0).as_bytes(), &mut out), State::Open);
+    assert_eq!(half.end(&mut out), State::Failed);
+    whole.push(chunk(0).as_bytes(), &mut out);
+    assert_eq!(whole.push(chunk(1).as_bytes(), &mut out), State::Finished);
+    assert_eq!(whole.end(&mut out), State::Done);
+}
+
+#[test]
 fn arguments_that_belong_to_no_call_are_an_error() {
     let pieces = openai(&[
         r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]}}"#,
