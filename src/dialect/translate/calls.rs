@@ -93,7 +93,7 @@ impl Calls {
             None => {
                 if self.begun as usize + self.waiting.len() >= ANSWER_CALLS as usize {
                     return Err(failure(
-                        Cause::Protocol,
+                        Cause::NoBuffer,
                         &format!("more than {ANSWER_CALLS} calls in one answer"),
                     ));
                 }
@@ -122,7 +122,7 @@ impl Calls {
         self.advance(out);
         if self.waiting.iter().map(|call| call.held.len()).sum::<usize>() > CALL_BYTES {
             return Err(failure(
-                Cause::Protocol,
+                Cause::NoBuffer,
                 &format!("more than {CALL_BYTES} bytes of arguments mixed with another call's"),
             ));
         }

@@ -284,7 +284,7 @@ impl Flow {
     ) -> Result<(), Failure> {
         if text.len() > SIGNATURE_BYTES {
             let words = format!("a signature of {} bytes; {SIGNATURE_BYTES} is the most", text.len());
-            return Err(Failure::with(Cause::Protocol, &words));
+            return Err(Failure::with(Cause::NoBuffer, &words));
         }
         if !text.is_empty() {
             self.begin(out);

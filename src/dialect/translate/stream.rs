@@ -4,7 +4,7 @@ use super::{Decoder, Encoder, Outcome, Piece, Terms, Took, Usage};
 use crate::cause::{Cause, Failure};
 use crate::dialect::Dialect;
 use crate::dialect::reply::Problem;
-use crate::limits::RELAY_EVENT_BYTES;
+use crate::limits::TRANSLATED_EVENT_BYTES;
 use crate::wire::Splitter;
 
 /// How far a translation is.
@@ -70,9 +70,9 @@ impl Translation {
                 self.moved |= self.decoder.event(piece, &mut self.pieces);
             } else {
                 self.event.extend_from_slice(piece);
-                if self.event.len() > RELAY_EVENT_BYTES {
-                    let words = format!("an event of over {RELAY_EVENT_BYTES} bytes");
-                    self.pieces.push(Piece::Error(Failure::with(Cause::Protocol, &words)));
+                if self.event.len() > TRANSLATED_EVENT_BYTES {
+                    let words = format!("an event of over {TRANSLATED_EVENT_BYTES} bytes");
+                    self.pieces.push(Piece::Error(Failure::with(Cause::NoBuffer, &words)));
                 } else if end.is_some() {
                     self.moved |= self.decoder.event(&self.event, &mut self.pieces);
                     self.event.clear();

@@ -731,7 +731,7 @@ fn a_translation_takes_bytes_as_they_come() {
     while translation.push(&[b'x'; 100_000], &mut Vec::new()) == State::Open {
         sent += 100_000;
     }
-    assert!(sent <= crate::limits::RELAY_EVENT_BYTES);
+    assert!(sent <= crate::limits::TRANSLATED_EVENT_BYTES);
     assert!(translation.failure().unwrap().detail.contains("bytes"));
 }
 
