@@ -223,7 +223,7 @@ impl Cause {
             Cause::ClientGone => "the client went away",
             Cause::Cancelled => "cancelled",
             Cause::Draining => "edgeward is stopping",
-            Cause::NoBuffer => "no gate buffer was free",
+            Cause::NoBuffer => "edgeward had no room for its answer",
             Cause::Exhausted => "no file descriptor or memory was left on this box",
             Cause::Internal => "internal error in edgeward",
         }

@@ -110,8 +110,6 @@ pub const REPETITION_WINDOW_BYTES: usize = 4 * KIB;
 pub const REPETITION_STEP_BYTES: usize = 64;
 /// A request's body up to this is read whole before anybody is asked, in bytes.
 pub const CHECKED_BODY_BYTES: usize = 4 * MIB;
-/// An event that is translated has to be whole: a tool call with all of its arguments may be one. In bytes.
-pub const TRANSLATED_EVENT_BYTES: usize = MIB;
 /// After the commit: an event longer than this is passed on unlooked-at, in bytes.
 pub const RELAY_EVENT_BYTES: usize = 64 * KIB;
 /// A configuration file, in bytes; a hundred times what anyone writes by hand.

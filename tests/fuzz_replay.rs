@@ -16,6 +16,8 @@ mod framing;
 mod request;
 #[path = "fuzz/bodies/stream.rs"]
 mod stream;
+#[path = "fuzz/bodies/translate.rs"]
+mod translate;
 
 /// Mutated inputs a target.
 const MUTATIONS: usize = 4000;
@@ -28,6 +30,11 @@ fn framing_and_the_gate() {
 #[test]
 fn answers() {
     replay("streams", answer::run);
+}
+
+#[test]
+fn translations() {
+    replay("streams", translate::run);
 }
 
 #[test]

@@ -65,6 +65,11 @@ impl Calls {
         self.begun > 0
     }
 
+    /// Whether the open call's arguments are still to come.
+    pub(super) fn busy(&self) -> bool {
+        self.open.as_ref().is_some_and(|call| !call.extent.is_whole())
+    }
+
     /// Takes a delta.
     ///
     /// # Errors
@@ -88,7 +93,7 @@ impl Calls {
             None => {
                 if self.begun as usize + self.waiting.len() >= ANSWER_CALLS as usize {
                     return Err(failure(
-                        Cause::Protocol,
+                        Cause::NoBuffer,
                         &format!("more than {ANSWER_CALLS} calls in one answer"),
                     ));
                 }
@@ -117,7 +122,7 @@ impl Calls {
         self.advance(out);
         if self.waiting.iter().map(|call| call.held.len()).sum::<usize>() > CALL_BYTES {
             return Err(failure(
-                Cause::Protocol,
+                Cause::NoBuffer,
                 &format!("more than {CALL_BYTES} bytes of arguments mixed with another call's"),
             ));
         }
@@ -156,7 +161,7 @@ impl Calls {
                 give(open, self.begun.saturating_sub(1), out);
             }
             let next = self.waiting.first().is_some_and(|call| !call.name.is_empty());
-            if !next || self.open.as_ref().is_some_and(|open| !open.extent.is_whole()) {
+            if !next || self.busy() {
                 return;
             }
             self.end_open(out);

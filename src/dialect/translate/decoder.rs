@@ -6,7 +6,7 @@ use super::view::View;
 use super::{Finish, Piece, Usage, from_anthropic, from_gemini, from_ollama, from_openai};
 use crate::cause::{Cause, Failure};
 use crate::dialect::{Dialect, inspect_event};
-use crate::limits::{ANSWER_CHOICES, SIGNATURE_BYTES};
+use crate::limits::{ANSWER_CHOICES, CALL_BYTES, SIGNATURE_BYTES};
 use crate::wire::{Framing, json, sse};
 
 /// Reads one server's answer.
@@ -33,11 +33,18 @@ impl Decoder {
         }
     }
 
-    /// One complete raw event, as [`crate::wire::Splitter`] marks it off: blank lines and comments say nothing. Appends
-    /// what it says; after an error or the end nothing more.
-    pub fn event(&mut self, raw: &[u8], out: &mut Vec<Piece>) {
+    /// The client asked for this many choices: the answer is whole when all are.
+    #[must_use]
+    pub fn expecting(mut self, choices: u32) -> Self {
+        self.flow.expected = choices.min(ANSWER_CHOICES) as usize;
+        self
+    }
+
+    /// One complete raw event, as [`crate::wire::Splitter`] marks it off. Appends what it says; after an error or the
+    /// end nothing more. Whether it was anything but a sign of life: a blank line, a comment.
+    pub fn event(&mut self, raw: &[u8], out: &mut Vec<Piece>) -> bool {
         if self.flow.over {
-            return;
+            return false;
         }
         if self.join.len() < raw.len() {
             self.join.resize(raw.len(), 0);
@@ -45,10 +52,15 @@ impl Decoder {
         let facts = inspect_event(self.server, raw, &mut self.join);
         if let Some(error) = &facts.error {
             let text = raw.get(error.text.clone()).unwrap_or_default();
-            return self.flow.fail(Failure::with(error.cause, &json::readable(text)), out);
+            self.flow.fail(Failure::with(error.cause, &json::readable(text)), out);
+            return true;
         }
         if facts.alien {
-            return self.flow.fail(Failure::with(Cause::Protocol, "an event that is no JSON"), out);
+            self.flow.fail(Failure::with(Cause::Protocol, "an event that is no JSON"), out);
+            return true;
+        }
+        if facts.blank {
+            return false;
         }
         self.flow.nameless = facts.nameless;
         let data = match self.server.framing() {
@@ -56,7 +68,7 @@ impl Decoder {
             // Its own length always suffices.
             Framing::Sse => match sse::parse(raw, &mut self.join) {
                 Ok(event) => event.data.unwrap_or_default(),
-                Err(_) => return,
+                Err(_) => b"",
             },
         };
         let read = match View::new(data) {
@@ -68,6 +80,7 @@ impl Decoder {
             Ok(()) if facts.done => self.flow.done(out),
             Ok(()) => {}
         }
+        true
     }
 
     /// The body ended cleanly: the answer is whole if every choice said why it ended; else it is an error. A body
@@ -87,13 +100,13 @@ impl Decoder {
         self.flow.fail(failure, out);
     }
 
-    /// Every choice seen has said why it ended, and nothing after it: what is missing is the protocol's end marker,
-    /// which the caller need not wait for.
+    /// Every choice has said why it ended, and nothing after it: what is missing is the protocol's end marker, which the
+    /// caller need not wait for.
     #[must_use]
     pub fn finished(&self) -> bool {
-        let choices = &self.flow.choices;
-        choices.iter().any(|choice| choice.seen)
-            && choices.iter().all(|choice| !choice.seen || choice.finish.is_some())
+        let seen = self.flow.choices.iter().filter(|choice| choice.seen);
+        let ended = seen.clone().filter(|choice| choice.finish.is_some()).count();
+        ended >= seen.count().max(self.flow.expected).max(1)
     }
 
     /// An error or the end was given.
@@ -141,11 +154,15 @@ pub(super) struct Flow {
     started: bool,
     over: bool,
     nameless: bool,
+    /// Choices that were asked for.
+    expected: usize,
     /// Whom pieces are about.
     current: usize,
     choices: Vec<Choice>,
     /// What nobody chose.
     spare: Choice,
+    /// Tokens so far.
+    pub(super) counted: Usage,
     /// Anthropic's current content block.
     pub(super) block: from_anthropic::Block,
 }
@@ -157,7 +174,23 @@ struct Choice {
     thinking: Tail,
     refusal: Tail,
     calls: Calls,
+    /// Text that came in the midst of a call's arguments waits for their end.
+    held: Vec<Piece>,
+    held_bytes: usize,
     finish: Option<Finish>,
+}
+
+impl Choice {
+    /// The current call is over; what waited for that is next.
+    fn end_call(&mut self, out: &mut Vec<Piece>) {
+        self.calls.end_open(out);
+        self.release(out);
+    }
+
+    fn release(&mut self, out: &mut Vec<Piece>) {
+        self.held_bytes = 0;
+        out.append(&mut self.held);
+    }
 }
 
 /// Which text it is.
@@ -171,10 +204,11 @@ pub(super) enum Kind {
 impl Flow {
     /// The answer's and the model's names. A frame that has neither (Azure's filter report) does not begin it.
     pub(super) fn start(&mut self, id: String, model: String, out: &mut Vec<Piece>) {
-        if !self.started && !(id.is_empty() && model.is_empty()) {
-            self.started = true;
-            out.push(Piece::Start { id, model });
+        if self.started || (id.is_empty() && model.is_empty()) {
+            return;
         }
+        self.started = true;
+        out.push(Piece::Start { id, model });
     }
 
     /// What follows is about this choice; whether that is one we tell apart.
@@ -217,13 +251,19 @@ impl Flow {
         self.begin(out);
         let choice = self.choice();
         choice.finish = None;
-        choice.calls.end_open(out);
         let tail = match kind {
             Kind::Text => &mut choice.text,
             Kind::Thinking => &mut choice.thinking,
             Kind::Refusal => &mut choice.refusal,
         };
-        words(kind, tail.push(raw), out);
+        let text = tail.push(raw);
+        if choice.calls.busy() && choice.held_bytes <= CALL_BYTES {
+            choice.held_bytes += text.len() + size_of::<Piece>();
+            words(kind, text, &mut choice.held);
+        } else {
+            choice.end_call(out);
+            words(kind, text, out);
+        }
     }
 
     /// The signature of the thinking before.
@@ -244,11 +284,11 @@ impl Flow {
     ) -> Result<(), Failure> {
         if text.len() > SIGNATURE_BYTES {
             let words = format!("a signature of {} bytes; {SIGNATURE_BYTES} is the most", text.len());
-            return Err(Failure::with(Cause::Protocol, &words));
+            return Err(Failure::with(Cause::NoBuffer, &words));
         }
         if !text.is_empty() {
             self.begin(out);
-            self.choice().calls.end_open(out);
+            self.choice().end_call(out);
             out.push(piece(text));
         }
         Ok(())
@@ -259,12 +299,16 @@ impl Flow {
         self.begin(out);
         let choice = self.choice();
         choice.finish = None;
-        choice.calls.delta(delta, out)
+        choice.calls.delta(delta, out)?;
+        if !choice.held.is_empty() && !choice.calls.busy() {
+            choice.end_call(out);
+        }
+        Ok(())
     }
 
     /// The current call is over.
     pub(super) fn end_call(&mut self, out: &mut Vec<Piece>) {
-        self.choice().calls.end_open(out);
+        self.choice().end_call(out);
     }
 
     /// How likely the next text's tokens were.
@@ -274,7 +318,10 @@ impl Flow {
     }
 
     pub(super) fn usage(&mut self, usage: Usage, out: &mut Vec<Piece>) {
-        if usage != Usage::default() {
+        let counted = self.counted.then(usage);
+        // Some servers say the same with each token.
+        if counted != self.counted {
+            self.counted = counted;
             self.begin(out);
             out.push(Piece::Usage(usage));
         }
@@ -301,10 +348,11 @@ impl Flow {
                 // Below ANSWER_CHOICES.
                 out.push(Piece::Choice(at as u32));
             }
+            choice.calls.end(out);
+            choice.release(out);
             words(Kind::Thinking, choice.thinking.flush(), out);
             words(Kind::Text, choice.text.flush(), out);
             words(Kind::Refusal, choice.refusal.flush(), out);
-            choice.calls.end(out);
             let finish = match choice.finish.take() {
                 None | Some(Finish::Stop) if choice.calls.any() => Finish::Calls,
                 None => Finish::Stop,

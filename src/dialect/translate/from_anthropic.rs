@@ -27,7 +27,8 @@ pub(super) fn event(event: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -> R
             let message = event.get("message");
             flow.start(message.get("id").text(), message.get("model").text(), out);
             // Its output_tokens are a placeholder.
-            flow.usage(Usage { completion: None, ..usage(message.get("usage")) }, out);
+            let usage = usage(message.get("usage"), flow.counted);
+            flow.usage(Usage { completion: None, ..usage }, out);
         }
         b"content_block_start" => {
             end_block(flow, out)?;
@@ -38,7 +39,7 @@ pub(super) fn event(event: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -> R
         b"message_delta" => {
             end_block(flow, out)?;
             finish(event.get("delta"), flow);
-            flow.usage(usage(event.get("usage")), out);
+            flow.usage(usage(event.get("usage"), flow.counted), out);
         }
         _ => {}
     }
@@ -60,7 +61,7 @@ pub(super) fn answer(message: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -
         }
     });
     finish(message, flow);
-    flow.usage(usage(message.get("usage")), out);
+    flow.usage(usage(message.get("usage"), flow.counted), out);
     result
 }
 
@@ -131,10 +132,12 @@ fn finish(from: View<'_>, flow: &mut Flow) {
     });
 }
 
-/// Anthropic counts what a cache gave, and got, apart from `input_tokens`.
-fn usage(usage: View<'_>) -> Usage {
+/// Anthropic counts what a cache gave, and got, apart from `input_tokens`. Servers of its protocol may say so at the
+/// beginning alone, which is `before`.
+fn usage(usage: View<'_>, before: Usage) -> Usage {
     let count = |name| usage.get(name).number();
-    let (cached, cache_written) = (count("cache_read_input_tokens"), count("cache_creation_input_tokens"));
+    let cached = count("cache_read_input_tokens").or(before.cached);
+    let cache_written = count("cache_creation_input_tokens").or(before.cache_written);
     let beside = cached.unwrap_or(0).saturating_add(cache_written.unwrap_or(0));
     Usage {
         prompt: count("input_tokens").map(|fresh| fresh.saturating_add(beside)),

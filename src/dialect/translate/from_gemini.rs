@@ -2,7 +2,7 @@
 
 use super::calls::Delta;
 use super::decoder::{Flow, Kind};
-use super::text::{Fill, fill};
+use super::text::{Fill, compact, fill};
 use super::view::View;
 use super::{Finish, Piece, Usage};
 use crate::cause::{Cause, Failure};
@@ -51,9 +51,10 @@ fn one(candidate: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -> Result<(),
     Ok(())
 }
 
-/// Pictures, code that Google ran and its results have no place in a client's protocol, and are never asked for.
+/// Pictures, code that Google ran and its results have no place in a client's protocol, and are never asked for. Of
+/// signatures Google insists only on a call's (<https://ai.google.dev/gemini-api/docs/thought-signatures>); in a client's
+/// hands the others would pass for Anthropic's.
 fn one_part(part: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -> Result<(), Failure> {
-    let signature = part.get("thoughtSignature").text();
     let function = part.get("functionCall");
     if function.is_object() {
         let arguments = function.get("args");
@@ -61,7 +62,7 @@ fn one_part(part: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -> Result<(),
             slot: None,
             id: function.get("id").text(),
             name: function.get("name").text(),
-            signature,
+            signature: part.get("thoughtSignature").text(),
             arguments: b"",
             object: arguments.is_object().then_some(arguments),
         };
@@ -70,13 +71,8 @@ fn one_part(part: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -> Result<(),
         flow.end_call(out);
         return Ok(());
     }
-    let text = part.get("text").inside();
-    if part.get("thought").is_true() {
-        flow.say(Kind::Thinking, text, out);
-        return flow.sign(signature, out);
-    }
-    // A text's signature has no place at any client, and Google does not insist on it.
-    flow.say(Kind::Text, text, out);
+    let kind = if part.get("thought").is_true() { Kind::Thinking } else { Kind::Text };
+    flow.say(kind, part.get("text").inside(), out);
     Ok(())
 }
 
@@ -154,12 +150,11 @@ fn separate(list: &mut Vec<u8>) {
 
 fn token(candidate: View<'_>, more: &str, out: &mut Vec<u8>) {
     let probability = candidate.get("logProbability");
-    let number =
-        if probability.is_null() { "0" } else { std::str::from_utf8(probability.raw()).unwrap_or("0") };
+    let number = if probability.is_null() { "0".to_owned() } else { compact(probability.raw()) };
     let text = candidate.get("token").text();
     fill(
         out,
         "{\"token\":$,\"logprob\":$,\"bytes\":null$}",
-        &[Fill::Text(&text), Fill::Json(number), Fill::Json(more)],
+        &[Fill::Text(&text), Fill::Json(&number), Fill::Json(more)],
     );
 }

@@ -19,8 +19,9 @@ pub(super) fn read(frame: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -> Re
 }
 
 fn one(choice: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -> Result<(), Failure> {
-    let message = choice.get("message");
-    let delta = if message.is_object() { message } else { choice.get("delta") };
+    // A server that sends both says the same twice.
+    let delta = choice.get("delta");
+    let delta = if delta.is_object() { delta } else { choice.get("message") };
     thinking(delta, flow, out)?;
     let logprobs = choice.get("logprobs").get("content");
     if logprobs.is_array() && logprobs.is_filled() {
@@ -33,8 +34,10 @@ fn one(choice: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -> Result<(), Fa
         flow.say(Kind::Text, part.get("text").inside(), out);
         part.get("thinking").each(&mut |part| flow.say(Kind::Thinking, part.get("text").inside(), out));
     });
-    // Of `/v1/completions`.
-    flow.say(Kind::Text, choice.get("text").inside(), out);
+    // Of `/v1/completions`; Together's chunks have it beside their delta.
+    if !delta.is_object() {
+        flow.say(Kind::Text, choice.get("text").inside(), out);
+    }
     flow.say(Kind::Refusal, delta.get("refusal").inside(), out);
     calls(delta, flow, out)?;
     let reason = choice.get("finish_reason");
@@ -62,11 +65,13 @@ fn thinking(delta: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -> Result<()
                 flow.say(Kind::Thinking, detail.get(name).inside(), out);
             }
         }
-        if result.is_ok() {
+        // What other providers can read again is of no use to a client that would give it to Anthropic.
+        let format = detail.get("format");
+        if result.is_ok() && (format.is_null() || format.inside().starts_with(b"anthropic")) {
             result = flow.sign(detail.get("signature").text(), out);
-        }
-        if result.is_ok() && detail.get("type").is("reasoning.encrypted") {
-            result = flow.redacted(detail.get("data").text(), out);
+            if result.is_ok() && detail.get("type").is("reasoning.encrypted") {
+                result = flow.redacted(detail.get("data").text(), out);
+            }
         }
     });
     result

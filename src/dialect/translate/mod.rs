@@ -35,7 +35,7 @@ mod view;
 pub use answer::{Answer, whole};
 pub use decoder::Decoder;
 pub use encoder::{Encoder, Outcome, Terms, Took};
-pub use models::anthropic_models;
+pub use models::{anthropic_model, anthropic_models};
 pub use stream::{State, Translation};
 
 use crate::cause::Failure;
@@ -57,9 +57,9 @@ pub enum Piece {
     Text(String),
     /// Thinking; never empty.
     Thinking(String),
-    /// The signature of the thinking before it, by which the provider knows it again.
+    /// Anthropic's signature of the thinking before it; without words before it, of thinking that is not shown.
     Signature(String),
-    /// Thinking that only the provider can read.
+    /// Anthropic's thinking that only itself can read.
     Redacted(String),
     /// The words of a refusal; never empty.
     Refusal(String),

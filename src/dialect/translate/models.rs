@@ -1,4 +1,4 @@
-//! The list of models in Anthropic's shape.
+//! Models in Anthropic's shape.
 
 use super::text::{Fill, fill};
 use super::to_ollama::timestamp;
@@ -8,16 +8,11 @@ use super::to_ollama::timestamp;
 #[must_use]
 pub fn anthropic_models(names: &[&str], created: u64) -> Vec<u8> {
     let mut out = b"{\"data\":[".to_vec();
-    let date = timestamp(created);
     for (at, name) in names.iter().enumerate() {
         if at > 0 {
             out.push(b',');
         }
-        fill(
-            &mut out,
-            "{\"type\":\"model\",\"id\":$,\"display_name\":$,\"created_at\":$}",
-            &[Fill::Text(name), Fill::Text(name), Fill::Text(&date)],
-        );
+        out.append(&mut anthropic_model(name, created));
     }
     let name = |name: Option<&&'_ str>| match name {
         None => "null".to_owned(),
@@ -31,6 +26,18 @@ pub fn anthropic_models(names: &[&str], created: u64) -> Vec<u8> {
         &mut out,
         "],\"has_more\":false,\"first_id\":$,\"last_id\":$}",
         &[Fill::Json(&name(names.first())), Fill::Json(&name(names.last()))],
+    );
+    out
+}
+
+/// The body of `GET /v1/models/{id}` in the same shape.
+#[must_use]
+pub fn anthropic_model(name: &str, created: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    fill(
+        &mut out,
+        "{\"type\":\"model\",\"id\":$,\"display_name\":$,\"created_at\":$}",
+        &[Fill::Text(name), Fill::Text(name), Fill::Text(&timestamp(created))],
     );
     out
 }

@@ -32,6 +32,7 @@ pub struct Translation {
     pieces: Vec<Piece>,
     usage: Usage,
     failure: Option<Failure>,
+    moved: bool,
     spoke: bool,
 }
 
@@ -47,8 +48,15 @@ impl Translation {
             pieces: Vec::new(),
             usage: Usage::default(),
             failure: None,
+            moved: false,
             spoke: false,
         })
+    }
+
+    /// The client asked for this many choices: the answer is whole when all are.
+    #[must_use]
+    pub fn expecting(self, choices: u32) -> Self {
+        Translation { decoder: self.decoder.expecting(choices), ..self }
     }
 
     /// The next bytes from the server, cut anywhere.
@@ -59,14 +67,14 @@ impl Translation {
             let (piece, after) = rest.split_at_checked(end.unwrap_or(rest.len())).unwrap_or((rest, b""));
             rest = after;
             if end.is_some() && self.event.is_empty() {
-                self.decoder.event(piece, &mut self.pieces);
+                self.moved |= self.decoder.event(piece, &mut self.pieces);
             } else {
                 self.event.extend_from_slice(piece);
                 if self.event.len() > TRANSLATED_EVENT_BYTES {
                     let words = format!("an event of over {TRANSLATED_EVENT_BYTES} bytes");
-                    self.pieces.push(Piece::Error(Failure::with(Cause::Protocol, &words)));
+                    self.pieces.push(Piece::Error(Failure::with(Cause::NoBuffer, &words)));
                 } else if end.is_some() {
-                    self.decoder.event(&self.event, &mut self.pieces);
+                    self.moved |= self.decoder.event(&self.event, &mut self.pieces);
                     self.event.clear();
                 }
             }
@@ -121,6 +129,11 @@ impl Translation {
     /// How long it took so far: what is said last counts.
     pub const fn took(&mut self, took: Took) {
         self.encoder.took(took);
+    }
+
+    /// Whether anything but signs of life came since the last call.
+    pub const fn take_moved(&mut self) -> bool {
+        std::mem::replace(&mut self.moved, false)
     }
 
     /// Whether the model said anything since the last call.

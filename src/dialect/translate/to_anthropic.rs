@@ -202,10 +202,9 @@ pub(super) fn answer(common: &Common, answer: &Answer, out: &mut Vec<u8>) -> Res
                 let values = [Fill::Text(text), Fill::Text(signature.unwrap_or_default())];
                 fill(&mut block, thinking, &values);
             }
+            Piece::Signature(_) if std::mem::take(&mut signed) => {}
             Piece::Signature(signature) => {
-                if !std::mem::take(&mut signed) {
-                    fill(&mut block, thinking, &[Fill::Text(""), Fill::Text(signature)]);
-                }
+                fill(&mut block, thinking, &[Fill::Text(""), Fill::Text(signature)]);
             }
             Piece::Redacted(data) => {
                 fill(&mut block, "{\"type\":\"redacted_thinking\",\"data\":$}", &[Fill::Text(data)]);

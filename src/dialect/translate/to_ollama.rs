@@ -51,7 +51,7 @@ impl Stream {
                          them whole",
                         self.name
                     );
-                    return Err(Failure::with(Cause::Protocol, &words));
+                    return Err(Failure::with(Cause::NoBuffer, &words));
                 }
                 self.arguments.push_str(delta);
             }

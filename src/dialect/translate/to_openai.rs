@@ -196,11 +196,15 @@ fn detail(piece: &Piece, out: &mut Vec<u8>) {
     match piece {
         Piece::Signature(text) => fill(
             out,
-            "{\"type\":\"reasoning.text\",\"text\":\"\",\"signature\":$,\"index\":0}",
+            "{\"type\":\"reasoning.text\",\"text\":\"\",\"signature\":$,\"format\":\"anthropic-claude-v1\",\"index\":0}",
             &[Fill::Text(text)],
         ),
         Piece::Redacted(data) => {
-            fill(out, "{\"type\":\"reasoning.encrypted\",\"data\":$,\"index\":0}", &[Fill::Text(data)]);
+            fill(
+                out,
+                "{\"type\":\"reasoning.encrypted\",\"data\":$,\"format\":\"anthropic-claude-v1\",\"index\":0}",
+                &[Fill::Text(data)],
+            );
         }
         _ => {}
     }

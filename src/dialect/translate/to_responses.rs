@@ -2,7 +2,7 @@
 
 use super::answer::Answer;
 use super::encoder::Common;
-use super::text::{Fill, fill};
+use super::text::{Fill, fill, quote};
 use super::{Finish, Piece};
 use crate::cause::{Cause, Failure};
 use crate::dialect::reply::Problem;
@@ -39,8 +39,8 @@ enum Kind {
     Text,
     Refusal,
     Thinking,
-    /// The rest of a `function_call` item but for its arguments.
-    Call(String),
+    /// The name, as JSON, and the rest of a `function_call` item but for its arguments.
+    Call(String, String),
 }
 
 impl Stream {
@@ -76,12 +76,15 @@ impl Stream {
             Piece::ToolStart { index, id, name, signature } => {
                 let mut call = Vec::new();
                 let id = common.call_id(*index, id);
-                fill(&mut call, ",\"call_id\":$,\"name\":$", &[Fill::Text(&id), Fill::Text(name)]);
+                fill(&mut call, ",\"call_id\":$", &[Fill::Text(&id)]);
                 if !signature.is_empty() {
                     let google = ",\"extra_content\":{\"google\":{\"thought_signature\":$}}";
                     fill(&mut call, google, &[Fill::Text(signature)]);
                 }
-                self.open(Kind::Call(String::from_utf8(call).unwrap_or_default()), false, common, out);
+                let mut quoted = Vec::new();
+                quote(&mut quoted, name);
+                let [name, call] = [quoted, call].map(|json| String::from_utf8(json).unwrap_or_default());
+                self.open(Kind::Call(name, call), false, common, out);
             }
             Piece::ToolArguments { delta, .. } => self.delta(delta, common, out),
             Piece::ToolEnd { .. } | Piece::Finish(_) => self.close(out),
@@ -152,7 +155,7 @@ impl Stream {
         let prefix = match &kind {
             Kind::Text | Kind::Refusal => "msg",
             Kind::Thinking => "rs",
-            Kind::Call(_) => "fc",
+            Kind::Call(..) => "fc",
         };
         let item = Item {
             id: format!("{prefix}_{}_{}", common.terms.id, self.done),
@@ -201,7 +204,7 @@ impl Stream {
     fn place(&self, item: &Item) -> String {
         let mut out = Vec::new();
         fill(&mut out, "\"item_id\":$,\"output_index\":$", &[Fill::Text(&item.id), Fill::Number(self.done)]);
-        if !matches!(item.kind, Kind::Call(_)) {
+        if !matches!(item.kind, Kind::Call(..)) {
             fill(&mut out, ",$:0", &[Fill::Json(item.within())]);
         }
         String::from_utf8(out).unwrap_or_default()
@@ -218,7 +221,7 @@ impl Stream {
                 Kind::Text => ("\"text\"", format!(",\"logprobs\":[{}]", item.logprobs)),
                 Kind::Thinking => ("\"text\"", String::new()),
                 Kind::Refusal => ("\"refusal\"", String::new()),
-                Kind::Call(_) => ("\"arguments\"", String::new()),
+                Kind::Call(name, _) => ("\"arguments\"", format!(",\"name\":{name}")),
             };
             let values = [Fill::Json(&place), Fill::Json(field), Fill::Text(&item.text), Fill::Json(&more)];
             self.event(name, "$,$:$$", &values, out);
@@ -288,7 +291,7 @@ impl Item {
             Kind::Thinking => {
                 Some(("response.reasoning_summary_part.added", "response.reasoning_summary_part.done"))
             }
-            Kind::Call(_) => None,
+            Kind::Call(..) => None,
         }
     }
 
@@ -299,7 +302,7 @@ impl Item {
             Kind::Thinking => {
                 ("response.reasoning_summary_text.delta", "response.reasoning_summary_text.done")
             }
-            Kind::Call(_) => {
+            Kind::Call(..) => {
                 ("response.function_call_arguments.delta", "response.function_call_arguments.done")
             }
         }
@@ -309,7 +312,7 @@ impl Item {
     const fn within(&self) -> &'static str {
         match self.kind {
             Kind::Thinking => "\"summary_index\"",
-            Kind::Text | Kind::Refusal | Kind::Call(_) => "\"content_index\"",
+            Kind::Text | Kind::Refusal | Kind::Call(..) => "\"content_index\"",
         }
     }
 
@@ -323,7 +326,7 @@ impl Item {
             ),
             Kind::Refusal => fill(&mut out, "{\"type\":\"refusal\",\"refusal\":$}", &[Fill::Text(text)]),
             Kind::Thinking => fill(&mut out, "{\"type\":\"summary_text\",\"text\":$}", &[Fill::Text(text)]),
-            Kind::Call(_) => {}
+            Kind::Call(..) => {}
         }
         String::from_utf8(out).unwrap_or_default()
     }
@@ -348,10 +351,10 @@ impl Item {
                 }
                 fill(&mut out, ",\"status\":$}", &[status]);
             }
-            Kind::Call(call) => fill(
+            Kind::Call(name, call) => fill(
                 &mut out,
-                "{\"id\":$,\"type\":\"function_call\",\"status\":$,\"arguments\":$$}",
-                &[id, status, Fill::Text(text.unwrap_or_default()), Fill::Json(call)],
+                "{\"id\":$,\"type\":\"function_call\",\"status\":$,\"name\":$,\"arguments\":$$}",
+                &[id, status, Fill::Json(name), Fill::Text(text.unwrap_or_default()), Fill::Json(call)],
             ),
         }
         String::from_utf8(out).unwrap_or_default()

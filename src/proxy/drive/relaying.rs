@@ -50,7 +50,8 @@ impl Driver {
                 let mut relay = Box::new(Relay::new(wire, self.edits()).expecting(call.choices));
                 if wire != call.dialect {
                     self.attempt.translation =
-                        Translation::new(wire, call.dialect, self.terms()).map(Box::new);
+                        Translation::new(wire, call.dialect, self.terms())
+                        .map(|translation| Box::new(translation.expecting(call.choices)));
                     head::typed(&mut headers, Some(call.dialect.framing()));
                 }
                 let held = Bytes::copy_from_slice(gate.held());

@@ -166,6 +166,49 @@ fn three_mixed_calls_come_one_after_another_and_early_ones_live() {
 }
 
 #[test]
+fn text_in_the_midst_of_arguments_waits_for_their_end() {
+    let pieces = openai(&[
+        r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f"}}]}}"#,
+        r#"{"index":0,"delta":{"content":"\n"}}"#,
+        r#"{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}"#,
+        r#"{"index":0,"delta":{"content":"b"}}"#,
+        r#"{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"}"}}]}}"#,
+        r#"{"index":0,"delta":{"content":"c"}}"#,
+    ]);
+    assert_eq!(calls(&pieces), [call("a", "f", "{}")]);
+    let texts: Vec<_> = pieces.iter().filter(|piece| matches!(piece, Piece::Text(_))).cloned().collect();
+    assert_eq!(texts, ["\n", "b", "c"].map(|text| Piece::Text(text.to_owned())));
+    // But not without end.
+    let long = format!(r#"{{"index":0,"delta":{{"content":"{}"}}}}"#, "x".repeat(200_000));
+    let mut decoder = Decoder::new(Dialect::OpenaiChat).unwrap();
+    let mut pieces = Vec::new();
+    let call = r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f"}}]}}"#;
+    for delta in [call].into_iter().chain([long.as_str(); 7]) {
+        let event = format!("data: {{\"id\":\"c1\",\"model\":\"m\",\"choices\":[{delta}]}}\n\n");
+        decoder.event(event.as_bytes(), &mut pieces);
+    }
+    assert!(pieces.iter().any(|piece| matches!(piece, Piece::ToolEnd { .. })));
+    assert_eq!(pieces.iter().filter(|piece| matches!(piece, Piece::Text(_))).count(), 7);
+}
+
+#[test]
+fn an_answer_is_whole_when_all_the_choices_are_that_were_asked_for() {
+    let chunk = |index: u32| {
+        format!(
+            "data: {{\"id\":\"c\",\"model\":\"m\",\"choices\":[{{\"index\":{index},\"delta\":{{\"content\":\"a\"}},\"finish_reason\":\"stop\"}}]}}\n\n"
+        )
+    };
+    let new =
+        || Translation::new(Dialect::OpenaiChat, Dialect::OpenaiCompletions, terms()).unwrap().expecting(2);
+    let (mut whole, mut half, mut out) = (new(), new(), Vec::new());
+    assert_eq!(half.push(chunk(0).as_bytes(), &mut out), State::Open);
+    assert_eq!(half.end(&mut out), State::Failed);
+    whole.push(chunk(0).as_bytes(), &mut out);
+    assert_eq!(whole.push(chunk(1).as_bytes(), &mut out), State::Finished);
+    assert_eq!(whole.end(&mut out), State::Done);
+}
+
+#[test]
 fn arguments_that_belong_to_no_call_are_an_error() {
     let pieces = openai(&[
         r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]}}"#,
@@ -357,6 +400,14 @@ fn counts_add_up_the_way_each_dialect_counts() {
         json!({"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":5,
                "output_tokens_details":{"reasoning_tokens":2},"total_tokens":14})
     );
+    // The end may repeat the fresh ones alone.
+    let again = decoded(
+        Dialect::Anthropic,
+        b"data: {\"type\":\"message_start\",\"message\":{\"id\":\"x\",\"model\":\"m\",\"usage\":{\"input_tokens\":5,\"cache_read_input_tokens\":20}}}\n\n\
+          data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"input_tokens\":6,\"output_tokens\":7}}\n\n\
+          data: {\"type\":\"message_stop\"}\n\n",
+    );
+    assert_eq!(collected(&again).0.usage().prompt, Some(26));
     // DeepSeek's.
     let deepseek = decoded(
         Dialect::OpenaiChat,
@@ -422,15 +473,44 @@ fn thinking_has_many_names_and_is_said_once() {
 }
 
 #[test]
+fn a_signature_passes_for_anthropics_only_if_it_is() {
+    for (format, kept) in [
+        ("", true),
+        (",\"format\":\"anthropic-claude-v1\"", true),
+        (",\"format\":\"google-gemini-v1\"", false),
+    ] {
+        let detail = format!(r#"{{"type":"reasoning.text","text":"hm","signature":"s1"{format}}}"#);
+        let secret = format!(r#"{{"type":"reasoning.encrypted","data":"d1"{format}}}"#);
+        let choice = format!(r#"{{"index":0,"delta":{{"reasoning_details":[{detail},{secret}]}}}}"#);
+        let out = encoded(Dialect::Anthropic, terms(), &openai(&[&choice]));
+        assert_eq!((out.contains("s1"), out.contains("d1")), (kept, kept), "{out}");
+    }
+}
+
+#[test]
+fn what_a_server_says_twice_is_said_once() {
+    for choice in [
+        r#"{"index":0,"delta":{"content":"a"},"text":"a"}"#,
+        r#"{"index":0,"delta":{"content":"a"},"message":{"content":"a"}}"#,
+        r#"{"index":0,"message":{"content":"a"}}"#,
+        r#"{"index":0,"text":"a"}"#,
+    ] {
+        let (answer, _) = collected(&openai(&[choice]));
+        assert_eq!(answer.first()[0], Piece::Text("a".to_owned()), "{choice}");
+    }
+}
+
+#[test]
 fn geminis_signature_goes_with_its_call_where_it_can() {
     let pieces = decoded(
         Dialect::Gemini,
-        b"data: {\"candidates\":[{\"content\":{\"parts\":[{\"functionCall\":{\"name\":\"f\",\"args\":{}},\"thoughtSignature\":\"QUFB\"}]},\"finishReason\":\"STOP\"}]}\n\n",
+        b"data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"hm\",\"thought\":true,\"thoughtSignature\":\"QkJC\"},{\"functionCall\":{\"name\":\"f\",\"args\":{}},\"thoughtSignature\":\"QUFB\"}]},\"finishReason\":\"STOP\"}]}\n\n",
     );
     let out = encoded(Dialect::OpenaiChat, terms(), &pieces);
     assert!(out.contains("\"extra_content\":{\"google\":{\"thought_signature\":\"QUFB\"}}"), "{out}");
+    assert!(!out.contains("QkJC"), "{out}");
     assert_eq!(
-        decoded(Dialect::OpenaiChat, out.as_bytes())[1],
+        decoded(Dialect::OpenaiChat, out.as_bytes())[2],
         Piece::ToolStart {
             index: 0,
             id: "call_t1_0".to_owned(),
@@ -612,6 +692,7 @@ fn a_translation_takes_bytes_as_they_come() {
         assert_eq!(state, if at + 1 == good.len() { State::Done } else { State::Open });
     }
     assert!(translation.take_spoke() && !translation.take_spoke());
+    assert!(translation.take_moved() && !translation.take_moved());
     assert_eq!(translation.usage().prompt, Some(9));
     let pieces = decoded(Dialect::OllamaChat, good.as_bytes());
     assert_eq!(String::from_utf8(out).unwrap(), encoded(Dialect::Anthropic, terms(), &pieces));
@@ -638,6 +719,12 @@ fn a_translation_takes_bytes_as_they_come() {
         assert_eq!(told.ends_with(b"{\"error\":\"the words\"}\n"), cause.is_some());
         assert_eq!(read(Dialect::OllamaChat, &String::from_utf8(told).unwrap()).text, "a");
     }
+    // Signs of life are none of progress.
+    let mut translation = Translation::new(Dialect::OpenaiChat, Dialect::OllamaChat, terms()).unwrap();
+    translation.push(b": ping\n\n", &mut Vec::new());
+    assert!(!translation.take_moved());
+    translation.push((chunk("null").replace("\"a\"", "\"\"") + "\n\n").as_bytes(), &mut Vec::new());
+    assert!(translation.take_moved() && !translation.take_spoke());
     // An event without end is not kept without end.
     let mut translation = Translation::new(Dialect::OpenaiChat, Dialect::OllamaChat, terms()).unwrap();
     let mut sent = 0;
@@ -656,6 +743,7 @@ fn models_in_anthropics_shape() {
         body,
         json!({"data":[model("a\"b"), model("c")],"has_more":false,"first_id":"a\"b","last_id":"c"})
     );
+    assert_eq!(serde_json::from_slice::<Value>(&anthropic_model("c", 0)).unwrap(), model("c"));
     let none: Value = serde_json::from_slice(&anthropic_models(&[], 0)).unwrap();
     assert_eq!(none, json!({"data":[],"has_more":false,"first_id":null,"last_id":null}));
 }

@@ -302,6 +302,7 @@ fn responses(frames: &[(String, String)]) -> Got {
                 assert_eq!(items.last().unwrap()["summary"][0]["text"], event["text"]);
             }
             "response.function_call_arguments.done" => {
+                assert_eq!(items.last().unwrap()["name"], event["name"]);
                 assert_eq!(items.last().unwrap()["arguments"], event["arguments"]);
             }
             "response.content_part.done" => {
