@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+mod deaths;
 mod memory;
 mod routing;
 
+pub use deaths::*;
 pub use memory::*;
 pub use routing::*;
 

@@ -7,6 +7,7 @@ use super::jitter::mixed;
 use super::latency::Latency;
 use super::report::Change;
 use super::share::Share;
+use super::strain::Strain;
 use crate::config::Health;
 use crate::limits;
 
@@ -22,6 +23,8 @@ pub(super) struct Model {
     pub breaker: Breaker,
     pub share: Share,
     pub latency: Box<Latency>,
+    /// Of a local server's memory.
+    pub strain: Strain,
 }
 
 impl Model {
@@ -34,6 +37,7 @@ impl Model {
             breaker: Breaker::new(&health.breaker, seed),
             share: Share::default(),
             latency: Box::default(),
+            strain: Strain::default(),
         }
     }
 
@@ -66,7 +70,7 @@ impl Model {
             && self.breaker.is_well(&health.breaker, now)
             && self.latency.is_well();
         let idle = now.saturating_duration_since(self.used) >= limits::HEALTH_MODEL_IDLE;
-        self.in_flight == 0 && (well || idle)
+        self.in_flight == 0 && (well || idle) && !self.strain.counts(now)
     }
 }
 

@@ -17,8 +17,9 @@ use super::spending::{Accounts, Spending};
 use super::upstream::{ProxyRules, SetupError, Upstreams};
 use super::{drills, news, pressure};
 use crate::cause::{Cause, Failure};
-use crate::config::{Config, Place, Target};
+use crate::config::{Config, Kind, Place, Target};
 use crate::gate::pool::{Buffer, Pool};
+use crate::health::death::{Engine, advice};
 use crate::health::store::Store;
 use crate::memory::{self, Decision};
 use crate::observe::metrics::{Gauges, Metrics};
@@ -332,6 +333,18 @@ impl Gateway {
     #[must_use]
     pub fn place(&self, target: usize) -> Option<&'static str> {
         self.config.targets.get(target).map(|target| target.place.as_str())
+    }
+
+    /// What its operator can do about such a death of `target`.
+    #[must_use]
+    pub fn advice(&self, target: usize, cause: Cause) -> &'static str {
+        let engine = match self.config.targets.get(target).map(|target| target.kind) {
+            Some(Kind::Ollama) => Engine::Ollama,
+            Some(Kind::Llamacpp) => Engine::Llamacpp,
+            Some(Kind::Vllm) => Engine::Vllm,
+            _ => Engine::Other,
+        };
+        advice(engine, cause)
     }
 
     /// A target's name.

@@ -179,6 +179,10 @@ const fn worked(cause: Cause) -> bool {
             | Cause::Closed
             | Cause::Crashed
             | Cause::Oom
+            | Cause::OomKill
+            | Cause::CudaOom
+            | Cause::Xid
+            | Cause::Hang
             | Cause::ErrorInStream
             | Cause::Protocol
             | Cause::Empty
