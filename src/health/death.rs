@@ -97,7 +97,9 @@ pub const fn advice(engine: Engine, cause: Cause) -> &'static str {
             "L4T 36.4.7 and newer refuse large allocations with memory free: use a smaller model or quantization, or another \
              L4T release"
         }
-        (Cause::Xid, _) => "look at `dmesg | grep Xid`; a GPU that has failed works again after a reboot at the earliest",
+        (Cause::Xid, _) => {
+            "look at `dmesg | grep Xid`; a GPU that has failed works again after a reboot at the earliest"
+        }
         (Cause::Hang, _) => "look whether it still uses the GPU, and restart it if it does not",
         _ => "look at the server's own journal",
     }

@@ -139,7 +139,10 @@ impl Why {
                 )
             }
             Why::Banned(left) => {
-                format!("ran out of memory twice with this model, and gets none of it for another {} s", seconds(left))
+                format!(
+                    "ran out of memory twice with this model, and gets none of it for another {} s",
+                    seconds(left)
+                )
             }
             Why::PromptTooLong(most, left) => format!(
                 "ran out of memory twice with this model, and gets prompts of {most} tokens at most for another {} s",

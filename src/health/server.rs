@@ -82,7 +82,9 @@ impl Server {
         let pass = match self.gate(health, pressure, now) {
             Gate::Fit => return Ok(None),
             Gate::Trial => self.breaker.begin(&policy, now)?,
-            Gate::Shut(why) if last_resort && why.is_rest() => self.breaker.begin_last_resort(&policy, now)?,
+            Gate::Shut(why) if last_resort && why.is_rest() => {
+                self.breaker.begin_last_resort(&policy, now)?
+            }
             Gate::Shut(why) => return Err(why),
         };
         Ok(Some(pass))

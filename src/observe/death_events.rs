@@ -152,7 +152,8 @@ pub fn server_hangs(target: &str, advice: &str) {
 /// A model ran it out of memory twice: it gets no prompts of more than `most` tokens, or nothing of it at all.
 pub fn model_banned(target: &str, model: Option<&str>, most: Option<u64>, left: Duration, advice: &str) {
     let model = model.unwrap_or_default();
-    let gets = most.map_or_else(|| "none of it".to_owned(), |most| format!("prompts of {most} tokens at most"));
+    let gets =
+        most.map_or_else(|| "none of it".to_owned(), |most| format!("prompts of {most} tokens at most"));
     warn!(
         message_id = MODEL_BANNED,
         edgeward_event = "model_banned",
@@ -221,6 +222,10 @@ mod tests {
             shown[0]
         );
         assert!(shown[1].contains("cause=oom_kill pid=71 after_us"), "{}", shown[1]);
-        assert!(shown[2].contains("INFO  runner_exited target=box model=m pid=72 failed_over=0"), "{}", shown[2]);
+        assert!(
+            shown[2].contains("INFO  runner_exited target=box model=m pid=72 failed_over=0"),
+            "{}",
+            shown[2]
+        );
     }
 }

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing::level_filters::LevelFilter;
 
-pub mod events;
 pub mod death_events;
+pub mod events;
 pub mod health_events;
 mod journal;
 mod kinds;

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::body::Budget;
 use super::cancel::Live;
+use super::deaths::{Deaths, Server};
 use super::places::Places;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
@@ -60,6 +61,8 @@ pub struct Process {
     pub memory: Cell<Option<Decision>>,
     /// What the predictor is told at its next look; more than it takes is lost.
     pub noted: RefCell<heapless::Vec<memory::Event, 16>>,
+    /// What is known of local servers' processes.
+    pub deaths: Deaths,
 }
 
 /// One per configuration, on the process's one thread. A request keeps the one that it began with.
@@ -76,6 +79,8 @@ pub struct Gateway {
     pub upstreams: Upstreams,
     /// Where places at each target are taken.
     pub lanes: Vec<Lane>,
+    /// The process behind each target, where it is this box's.
+    pub servers: Vec<Option<Rc<Server>>>,
     /// Where each target's and key's budgets are counted.
     pub accounts: Accounts,
     /// Counters.
@@ -121,6 +126,8 @@ impl Gateway {
             spending.open(folder, utc());
         }
         let (lanes, accounts) = (places.lanes(&config), spending.accounts(&config));
+        let deaths = Deaths::default();
+        let servers = deaths.servers(&config);
         let gateway = Gateway {
             process: Rc::new(Process {
                 live: Rc::new(Live::default()),
@@ -136,7 +143,9 @@ impl Gateway {
                 spending,
                 memory: Cell::default(),
                 noted: RefCell::default(),
+                deaths,
             }),
+            servers,
             lanes,
             accounts,
             store: RefCell::new(Store::new(
@@ -156,6 +165,7 @@ impl Gateway {
             random: SystemRandom::new(),
             config,
         };
+        gateway.watch_servers();
         gateway.bounds_count(None);
         Ok(gateway)
     }
@@ -184,8 +194,9 @@ impl Gateway {
             .renewed(&config.health, config.targets.iter().map(|new| (same(new), new.discovered)));
         let lanes = self.process.places.lanes(&config);
         let accounts = self.process.spending.accounts(&config);
-        Ok(Gateway {
+        let gateway = Gateway {
             process: Rc::clone(&self.process),
+            servers: self.process.deaths.servers(&config),
             lanes,
             accounts,
             store: RefCell::new(store),
@@ -200,7 +211,18 @@ impl Gateway {
             clock: RefCell::new(Steps::new(crate::time::now(), crate::time::wall())),
             random: SystemRandom::new(),
             config,
-        })
+        };
+        gateway.watch_servers();
+        Ok(gateway)
+    }
+
+    fn watch_servers(&self) {
+        let mut store = self.store.borrow_mut();
+        for (index, target) in self.config.targets.iter().enumerate() {
+            if target.place == Place::Local {
+                store.watch(index);
+            }
+        }
     }
 
     /// A gate buffer; waits at most `limits.queue_time` for one. Waiters are served in order. A gated attempt

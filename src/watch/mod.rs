@@ -3,4 +3,6 @@
 pub mod alarm;
 pub mod helper;
 pub mod places;
+pub mod process;
 pub mod sampler;
+pub mod sockets;
