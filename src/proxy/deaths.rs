@@ -41,7 +41,7 @@ pub struct Deaths {
     gpu: Cell<(bool, bool)>,
     /// Who has which socket, as told by who may see it.
     owners: RefCell<heapless::Deque<(u64, u32), { limits::DEATH_PROCESSES }>>,
-    wake: Notify,
+    wake: Rc<Notify>,
 }
 
 /// The process behind a target, for `status`.
@@ -69,7 +69,7 @@ impl Deaths {
             let loads = target.kind == Kind::Ollama;
             let same = known.iter().find(|known| known.address == address && known.loads == loads);
             Some(same.cloned().unwrap_or_else(|| {
-                let new = Server::new(address, loads);
+                let new = Server::new(address, loads, &self.wake);
                 known.push(Rc::clone(&new));
                 new
             }))

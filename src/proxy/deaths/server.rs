@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::fate::Fate;
@@ -22,6 +23,8 @@ pub struct Server {
     pub(super) fates: RefCell<Vec<Rc<Fate>>>,
     /// When it last died, and by what.
     pub(super) died: Cell<Option<(Instant, Cause)>>,
+    /// Whoever looks at it.
+    wake: Rc<Notify>,
 }
 
 /// What is known of its processes.
@@ -68,13 +71,14 @@ impl Drop for Watched {
 }
 
 impl Server {
-    pub(super) fn new(address: Address, loads: bool) -> Rc<Self> {
+    pub(super) fn new(address: Address, loads: bool, wake: &Rc<Notify>) -> Rc<Self> {
         Rc::new(Server {
             address,
             loads,
             state: RefCell::default(),
             fates: RefCell::default(),
             died: Cell::default(),
+            wake: Rc::clone(wake),
         })
     }
 
@@ -105,7 +109,7 @@ impl Server {
         if let Ok(one) = &found
             && one.main.is_some_and(|main| state.watched.iter().all(|watched| watched.pid != main))
         {
-            let held = one.main.and_then(|main| Some((main, Held::new(main).ok()?)));
+            let held = one.main.and_then(|main| Some((main, alive(main)?)));
             // Its number may have been another's before it was held.
             found = find(&self.address, Some(one), owner);
             match (held, &found) {
@@ -123,9 +127,9 @@ impl Server {
                 state.runners.clear();
                 None
             }
-            Ok(found) => {
-                state.watch_others(&found, now, watch);
-                state.bind();
+            Ok(mut found) => {
+                state.watch_others(&mut found, now, watch);
+                state.bind(&found.others);
                 if before
                     .as_ref()
                     .is_none_or(|before| (before.main, &before.group) != (found.main, &found.group))
@@ -184,6 +188,7 @@ impl Server {
             state.unbound = Some(model.to_owned());
             // At once: another runner may be started in a moment.
             state.looked = None;
+            self.wake.notify_one();
         }
     }
 }
@@ -191,34 +196,31 @@ impl Server {
 impl State {
     fn watch_others(
         &mut self,
-        found: &Found,
+        found: &mut Found,
         now: Instant,
         watch: &impl Fn(u32, Rc<Held>) -> JoinHandle<()>,
     ) {
         self.watched.retain(|one| found.main == Some(one.pid) || found.others.contains(&one.pid));
         for pid in found.others.iter().copied() {
             if self.watched.len() > limits::DEATH_PROCESSES {
-                return;
+                break;
             }
             if self.watched.iter().all(|one| one.pid != pid)
-                && let Ok(held) = Held::new(pid)
+                && let Some(held) = alive(pid)
             {
                 self.watched.push(Watched::new(pid, held, now, watch));
             }
         }
-        let there = |pid: &u32| found.others.contains(pid);
-        self.runners.retain(|(pid, _)| there(pid));
+        // Others have ended, and nobody has waited for them yet.
+        found.others.retain(|pid| self.watched.iter().any(|one| one.pid == *pid));
+        self.runners.retain(|(pid, _)| found.others.contains(pid));
     }
 
     /// One model without a runner, and one runner without a model: they belong together.
-    fn bind(&mut self) {
+    fn bind(&mut self, others: &[u32]) {
         let Some(model) = self.unbound.take() else { return };
-        let Some(found) = &self.found else {
-            self.unbound = Some(model);
-            return;
-        };
         let known = |pid: &u32| self.runners.iter().any(|(known, _)| known == pid);
-        let mut free = found.others.iter().filter(|pid| !known(pid));
+        let mut free = others.iter().filter(|pid| !known(pid));
         if let (Some(pid), None) = (free.next(), free.next()) {
             self.runners.push((*pid, model));
         }
@@ -236,4 +238,9 @@ impl State {
             }
         }
     }
+}
+
+/// Held, unless it has ended.
+fn alive(pid: u32) -> Option<Held> {
+    Held::new(pid).ok().filter(|held| !held.has_ended())
 }
