@@ -1,6 +1,7 @@
 //! What is known about each target; routing reads it and nothing else.
 
 pub mod breaker;
+mod clocks;
 pub mod death;
 mod jitter;
 pub mod latency;

@@ -45,3 +45,7 @@ impl Store {
         self.targets.get_mut(target)?.server.as_mut()
     }
 }
+
+#[cfg(test)]
+#[path = "servers_tests.rs"]
+mod tests;

@@ -49,7 +49,7 @@ pub struct Ticket {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entry {
-    seen: TargetHealth,
+    pub(super) seen: TargetHealth,
     models: Models,
     probe: Seen,
     pressure: Pressure,
@@ -415,29 +415,6 @@ impl Store {
         if let Some(entry) = self.targets.get_mut(target) {
             entry.pressure = pressure;
         }
-    }
-
-    /// A connection to `target` was made, its certificate is valid.
-    pub fn reached(&mut self, target: usize) {
-        if let Some(entry) = self.targets.get_mut(target) {
-            entry.seen.waiting_for_time = None;
-        }
-    }
-
-    /// The certificate of `target` is not valid yet by this box's clock. Returns true when this is news.
-    pub fn waits_for_time(&mut self, target: usize, now: Instant) -> bool {
-        let entry = self.targets.get_mut(target);
-        entry.is_some_and(|entry| entry.seen.waiting_for_time.replace(now).is_none())
-    }
-
-    /// The clock was set: nobody waits for it any more. Returns who did.
-    pub fn clock_was_set(&mut self) -> Vec<usize> {
-        let waiting = self
-            .targets
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(index, entry)| entry.seen.waiting_for_time.take().map(|_| index));
-        waiting.collect()
     }
 
     /// Something answers, or nothing answers any more, on a discovered target's port. Returns whether that is news.

@@ -56,6 +56,8 @@ pub enum NotFound {
     NoUnit,
     /// The file cannot be read, or has no number in it.
     NoPidFile,
+    /// It ended in the same moment, or the system does not let its end be watched.
+    Unheld,
 }
 
 impl NotFound {
@@ -74,6 +76,10 @@ impl NotFound {
             NotFound::NoUnit => {
                 ("there is no cgroup of its unit's name", "start it, or put process.unit right")
             }
+            NotFound::Unheld => (
+                "its end cannot be watched",
+                "let edgeward's unit use pidfd_open(2) (Linux 5.3), and have file descriptors left",
+            ),
             NotFound::NoPidFile => (
                 "its pid_file cannot be read or has no number in it",
                 "put process.pid_file right, or let edgeward read it",
@@ -132,9 +138,8 @@ fn by_socket(
     let same = before.filter(|before| before.socket == socket);
     if let Some(before) = same
         && let Some(main) = before.main
-        && let Some(others) = started_by(main)
     {
-        return Ok(Found { others, ..before.clone() });
+        return Ok(Found { others: beside(main, before.group.as_deref()), ..before.clone() });
     }
     let known = same.and_then(|before| before.group.clone());
     let by_number = |id: u64| group(&|folder| folder.metadata().is_ok_and(|folder| folder.ino() == id));
@@ -144,13 +149,20 @@ fn by_socket(
     if let Some(found) = mine.then(|| held(listener.inode, group.clone())).flatten() {
         return found;
     }
-    if let Some(main) = owner(listener.inode).or(same.and_then(|before| before.main)) {
-        let others = started_by(main).or_else(|| Some(members(Some(group.as_deref()?)))).unwrap_or_default();
-        let others = others.into_iter().filter(|pid| *pid != main).collect();
+    if let Some(main) = owner(listener.inode) {
+        let others = beside(main, group.as_deref());
         return Ok(Found { how: "its socket, by the helper", socket, main: Some(main), others, group });
     }
     let group = group.filter(|group| is_a_servers(group)).ok_or(NotFound::Hidden)?;
     by_group(group, socket, owner, "its socket's cgroup").ok_or(NotFound::Hidden)
+}
+
+/// What a process has started, where that can be seen; else who is in its cgroup with it.
+fn beside(main: u32, group: Option<&Path>) -> Vec<u32> {
+    let own = |group: &&Path| is_a_servers(group);
+    let mut others = started_by(main).unwrap_or_else(|| members(group.filter(own)));
+    others.retain(|pid| *pid != main);
+    others
 }
 
 /// By who has the socket open; of several, as of workers that share it, the one that has started the others.

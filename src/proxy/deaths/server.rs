@@ -90,7 +90,9 @@ impl Server {
     /// When it is to be looked at next.
     pub(super) fn due(&self) -> Option<Instant> {
         let state = self.state.borrow();
-        let soon = self.is_busy() || (state.found.is_none() && self.died.get().is_some());
+        // What is not known by another's configuration or rights is looked for at leisure: it takes a walk.
+        let may_come = matches!(state.why_not, None | Some(NotFound::Nobody | NotFound::Unheld));
+        let soon = may_come && (self.is_busy() || (state.found.is_none() && self.died.get().is_some()));
         let pause = if soon { limits::DEATH_LOOK } else { limits::DEATH_LOOK_IDLE };
         state.looked.and_then(|at| at.checked_add(pause))
     }
@@ -116,8 +118,10 @@ impl Server {
                 (Some((main, held)), Ok(again)) if again.main == Some(main) => {
                     state.watched.push(Watched::new(main, held, now, watch));
                 }
-                // Later again.
-                _ => return None,
+                _ => {
+                    state.why_not = Some(NotFound::Unheld);
+                    return None;
+                }
             }
         }
         match found {
