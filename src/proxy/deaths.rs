@@ -439,3 +439,7 @@ fn address(target: &Target) -> Option<Address> {
     let ip = ip.map(own).filter(|ip| ip.to_canonical().is_loopback() || target.process.is_some())?;
     (target.place == Place::Local).then(|| Address { ip, port: *port, hint: target.process.clone() })
 }
+
+#[cfg(test)]
+#[path = "deaths_tests.rs"]
+mod tests;
