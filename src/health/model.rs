@@ -25,6 +25,8 @@ pub(super) struct Model {
     pub latency: Box<Latency>,
     /// Of a local server's memory.
     pub strain: Strain,
+    /// First tokens that did not come in time, since so many answers of a local server.
+    late: (u64, u32),
 }
 
 impl Model {
@@ -38,6 +40,7 @@ impl Model {
             share: Share::default(),
             latency: Box::default(),
             strain: Strain::default(),
+            late: (0, 0),
         }
     }
 
@@ -56,6 +59,14 @@ impl Model {
             Verdict::Failed(_, weight) => self.share.add(weight, now),
             Verdict::Neutral => {}
         }
+    }
+
+    /// One more first token did not come in time; its server has begun so many answers by now. How many did not since the
+    /// last of them.
+    pub fn late(&mut self, answers: u64) -> u32 {
+        let before = if self.late.0 == answers { self.late.1 } else { 0 };
+        self.late = (answers, before.saturating_add(1));
+        self.late.1
     }
 
     /// What its samples and time alone have changed.

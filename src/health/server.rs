@@ -21,8 +21,8 @@ pub(super) struct Server {
     probed: bool,
     /// The GPU has failed: by which Xid, or by what the driver says.
     latch: Option<Option<u16>>,
-    /// First tokens that did not come in time, in a row.
-    late: u32,
+    /// Answers that have begun: what happened between two of them happened in a row.
+    answers: u64,
     /// Answers under way.
     streams: usize,
     /// When memory was last red.
@@ -36,7 +36,7 @@ impl Server {
             ill: None,
             probed: true,
             latch: None,
-            late: 0,
+            answers: 0,
             streams: 0,
             red_at: None,
         }
@@ -45,7 +45,7 @@ impl Server {
     /// The same under a changed policy, without what is under way. A reload is an operator's word that the GPU is well.
     pub fn renewed(&self, health: &Health) -> Self {
         let breaker = self.breaker.renewed(&policy(health));
-        Server { breaker, latch: None, late: 0, streams: 0, ..self.clone() }
+        Server { breaker, latch: None, streams: 0, ..self.clone() }
     }
 
     /// What it says to one more request.
@@ -92,20 +92,26 @@ impl Server {
 
     /// An answer has begun: it has a first token, or is there.
     pub fn answered(&mut self, pass: Option<Pass>) {
-        self.late = 0;
+        self.answers = self.answers.wrapping_add(1);
         self.streams = self.streams.saturating_add(1);
         if let Some(pass) = pass {
             self.breaker.spoke(pass);
         }
     }
 
-    /// An attempt has ended, having answered or not. `up`: its probe does not say otherwise.
+    /// Answers so far.
+    pub const fn answers(&self) -> u64 {
+        self.answers
+    }
+
+    /// An attempt has ended, having answered or not. `late`: of its model, first tokens that did not come in time since the
+    /// last answer of any. `up`: its probe does not say otherwise.
     pub fn end(
         &mut self,
         health: &Health,
         (pass, spoke): (Option<Pass>, bool),
         verdict: Verdict,
-        up: bool,
+        (late, up): (u32, bool),
         now: Instant,
     ) -> Option<Change> {
         if spoke {
@@ -121,15 +127,10 @@ impl Server {
             };
         }
         // Who is busy with others' answers makes progress.
-        let late = verdict_is(verdict, Cause::TimeoutFirstToken) && self.streams == 0;
-        if !late || !up || self.is_ill() {
+        let hangs = late >= limits::HANG_AFTER && up && self.streams == 0;
+        if !hangs || self.is_ill() || !health.breaker.enabled {
             return None;
         }
-        self.late = self.late.saturating_add(1);
-        if self.late < limits::HANG_AFTER || !health.breaker.enabled {
-            return None;
-        }
-        self.late = 0;
         self.breaker.fail(&policy(health), Cause::Hang, now);
         (self.ill, self.probed) = (Some(Cause::Hang), true);
         Some(Change::Hangs)
@@ -137,7 +138,7 @@ impl Server {
 
     /// It died. `probed`: somebody will tell when it answers again. Gives how long it is left alone.
     pub fn died(&mut self, health: &Health, cause: Cause, probed: bool, now: Instant) -> Duration {
-        (self.ill, self.probed, self.late) = (Some(cause), !probed, 0);
+        (self.ill, self.probed) = (Some(cause), !probed);
         match self.breaker.fail(&policy(health), cause, now) {
             Change::Opened(rest, _) => rest,
             _ => Duration::ZERO,
@@ -182,10 +183,6 @@ impl Server {
     pub fn back_since(&self, health: &Health, now: Instant) -> Option<Instant> {
         self.breaker.back_since(&policy(health), now)
     }
-}
-
-fn verdict_is(verdict: Verdict, cause: Cause) -> bool {
-    matches!(verdict, Verdict::Failed(failed, _) if failed == cause)
 }
 
 /// A process's rest is not a model's.

@@ -128,6 +128,16 @@ fn two_first_tokens_too_late_in_a_row_are_a_hang_unless_it_answers_others() {
     }
     assert_eq!(standing(&answers, "m", 1, now), Standing::Fit, "not in a row");
 
+    let mut models = store();
+    for model in ["a", "b", "c"] {
+        let ticket = models.begin(0, model, false, now).expect("it is asked");
+        assert_eq!(
+            models.end(ticket, Ended::Failed(Cause::TimeoutFirstToken, None), now),
+            [],
+            "each may load"
+        );
+    }
+
     let mut busy = store();
     let stream = busy.begin(0, "m", false, now).expect("it is asked");
     busy.answered(&stream, 1, None, now);

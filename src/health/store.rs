@@ -274,7 +274,7 @@ impl Store {
                 breaker.begin(&self.health.breaker, now)
             };
             if let (Err(_), Some(server)) = (pass, &mut entry.server) {
-                server.end(&self.health, (ticket.server, false), Verdict::Neutral, true, now);
+                server.end(&self.health, (ticket.server, false), Verdict::Neutral, (0, true), now);
             }
             let pass = pass?;
             ticket.trickle = known.latency.begin(&self.health.latency, now);
@@ -345,11 +345,14 @@ impl Store {
         let mut of_server = None;
         let mut verdict_of_model = verdict;
         if let Some(server) = &mut entry.server {
+            let late = matches!(ended, Ended::Failed(Cause::TimeoutFirstToken, _)) && !spoke;
+            let model = entry.models.get_mut(&ticket.model).filter(|_| late);
+            let late = model.map_or(0, |model| model.late(server.answers()));
             if server.is_ill() && matches!(verdict, Verdict::Failed(..)) {
                 // The server's doing, which has its own rest.
                 verdict_of_model = Verdict::Neutral;
             }
-            of_server = server.end(&self.health, (ticket.server, spoke), verdict, up, now);
+            of_server = server.end(&self.health, (ticket.server, spoke), verdict, (late, up), now);
         }
         let strains = entry.server.is_some() && matches!(ended, Ended::Failed(cause, _) if cause.is_oom());
         let verdict = verdict_of_model;
