@@ -82,7 +82,7 @@ fn all_that_wait_go_on_by_the_end_of_the_process_although_tcp_never_tells() {
 }
 
 #[test]
-fn a_hedge_and_a_whole_answer_go_on_too() {
+fn a_whole_answer_goes_on_too() {
     run(LIMIT, async {
         let Some((mut dying, _shelf, program)) = pair("openai", "").await else { return };
         let mut wire = Wire::connect(program.addr).await;
