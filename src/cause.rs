@@ -30,8 +30,18 @@ pub enum Cause {
     TimeoutLoad,
     /// An HTTP 5xx that nothing more precise is known about.
     Http5xx,
-    /// The model server ran out of memory, or its runner was killed.
+    /// The model server ran out of memory; by whose doing is not known.
     Oom,
+    /// The kernel killed the model server, or its runner, to free memory.
+    OomKill,
+    /// The GPU had no memory left for it.
+    CudaOom,
+    /// The GPU reported a hardware fault: an Xid, whose number the event and the detail name.
+    Xid,
+    /// It says that it is well, and no token comes.
+    Hang,
+    /// The GPU's driver refused memory for a model although there is some: that model cannot be loaded there.
+    LoadRefused,
     /// The model, or the server, is still loading.
     Loading,
     /// Busy: queue full, no slot.
@@ -98,7 +108,7 @@ pub enum Fault {
 
 impl Cause {
     /// Every cause, in the order of the enum; for metrics and exhaustive tests.
-    pub const ALL: [Cause; 38] = [
+    pub const ALL: [Cause; 43] = [
         Cause::Refused,
         Cause::Unreachable,
         Cause::Reset,
@@ -112,6 +122,11 @@ impl Cause {
         Cause::TimeoutLoad,
         Cause::Http5xx,
         Cause::Oom,
+        Cause::OomKill,
+        Cause::CudaOom,
+        Cause::Xid,
+        Cause::Hang,
+        Cause::LoadRefused,
         Cause::Loading,
         Cause::Overloaded,
         Cause::RateLimited,
@@ -156,6 +171,11 @@ impl Cause {
             Cause::TimeoutLoad => "timeout_load",
             Cause::Http5xx => "http_5xx",
             Cause::Oom => "oom",
+            Cause::OomKill => "oom_kill",
+            Cause::CudaOom => "cuda_oom",
+            Cause::Xid => "xid",
+            Cause::Hang => "hang",
+            Cause::LoadRefused => "load_refused",
             Cause::Loading => "loading",
             Cause::Overloaded => "overloaded",
             Cause::RateLimited => "rate_limited",
@@ -201,6 +221,11 @@ impl Cause {
             Cause::TimeoutLoad => "the model did not load in time",
             Cause::Http5xx => "server error",
             Cause::Oom => "out of memory",
+            Cause::OomKill => "the kernel killed the model server for its memory",
+            Cause::CudaOom => "the GPU is out of memory",
+            Cause::Xid => "the GPU reported a fault",
+            Cause::Hang => "the model server says that it is well, and no token comes",
+            Cause::LoadRefused => "the GPU's driver refused memory for the model although there is some",
             Cause::Loading => "still loading",
             Cause::Overloaded => "overloaded",
             Cause::RateLimited => "rate limited",
@@ -229,6 +254,12 @@ impl Cause {
         }
     }
 
+    /// Whether memory ran out, the box's or the GPU's.
+    #[must_use]
+    pub const fn is_oom(self) -> bool {
+        matches!(self, Cause::Oom | Cause::OomKill | Cause::CudaOom)
+    }
+
     /// Whose fault it is.
     #[must_use]
     pub const fn fault(self) -> Fault {
@@ -255,6 +286,11 @@ impl Cause {
             | Cause::TimeoutLoad
             | Cause::Http5xx
             | Cause::Oom
+            | Cause::OomKill
+            | Cause::CudaOom
+            | Cause::Xid
+            | Cause::Hang
+            | Cause::LoadRefused
             | Cause::Loading
             | Cause::Overloaded
             | Cause::RateLimited
@@ -292,7 +328,9 @@ impl Cause {
             // A connection closed in time that was not framed so that it shows.
             | Cause::Truncated => true,
             // The same request may do it again, to everybody who uses that server.
-            Cause::Oom | Cause::Crashed => false,
+            Cause::Oom | Cause::OomKill | Cause::CudaOom | Cause::Crashed => false,
+            // Needs longer than a request waits.
+            Cause::Xid | Cause::Hang | Cause::LoadRefused => false,
             // Waited for long enough.
             Cause::TimeoutBetweenTokens | Cause::TimeoutTotal | Cause::TimeoutLoad => false,
             // Will be the same in a second.

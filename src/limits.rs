@@ -4,6 +4,7 @@ use std::time::Duration;
 
 mod admission;
 mod answer;
+mod deaths;
 mod dialect;
 mod helper;
 mod memory;
@@ -11,6 +12,7 @@ mod routing;
 
 pub use admission::*;
 pub use answer::*;
+pub use deaths::*;
 pub use dialect::*;
 pub use helper::*;
 pub use memory::*;

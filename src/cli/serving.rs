@@ -15,7 +15,7 @@ use crate::limits;
 use crate::observe::{self, events, health_events};
 use crate::proxy::current::Current;
 use crate::proxy::gateway::Gateway;
-use crate::proxy::{discovery, gpus, pressure, probe, spending};
+use crate::proxy::{deaths, discovery, gpus, pressure, probe, spending};
 use crate::systemd::{Notify, Order, Orders};
 use crate::task;
 use crate::time::{monotonic_micros, now};
@@ -42,6 +42,7 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Sourc
     let place = helper::Place::from_env(&|name: &str| std::env::var(name).ok(), !notify.is_nobody());
     task::start(gpus::keep_listening(Rc::clone(&current.get().process), place));
     task::start(pressure::keep_watching(Rc::clone(current)));
+    task::start(deaths::keep_watching(Rc::clone(current)));
 
     loop {
         let by = tokio::select! {

@@ -328,6 +328,7 @@ impl Flat {
             max_concurrent,
             capabilities,
             probe,
+            process,
             metered,
             price,
             budget,
@@ -378,6 +379,11 @@ impl Flat {
         let TargetProbe { off, every, path } = probe;
         self.put("", "probe", Flag(!off));
         self.all("probe", &[("every", time(*every)), ("path", text(path.as_deref()))]);
+        match process {
+            Some(ProcessHint::Unit(name)) => self.put("process", "unit", Text(name)),
+            Some(ProcessHint::PidFile(path)) => self.put("process", "pid_file", Shown(&path.display())),
+            None => {}
+        }
         if let Some(Price { input, output, assumed }) = *price {
             let sides = [("input", Money(input)), ("output", Money(output)), ("assumed", Flag(assumed))];
             self.all("price", &sides);

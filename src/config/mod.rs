@@ -42,8 +42,8 @@ pub use load::{load, load_or_discover, parse};
 pub use plan::plan_text;
 pub use policy::{
     Board, Breaker, Budget, Capabilities, Degrade, Egress, Group, Health, Hedge, Hours, Latency, Memory,
-    Micros, Permille, Price, Priority, Probe, Queue, Retry, RetryFirst, Rollout, Sticky, TargetProbe,
-    Translation,
+    Micros, Permille, Price, Priority, Probe, ProcessHint, Queue, Retry, RetryFirst, Rollout, Sticky,
+    TargetProbe, Translation,
 };
 pub use problem::{Loaded, Problem, Problems};
 pub use secret::{Secret, hidden};
@@ -406,6 +406,8 @@ pub struct Target {
     pub capabilities: Capabilities,
     /// `probe`.
     pub probe: TargetProbe,
+    /// `process`: which process of this box serves it.
+    pub process: Option<ProcessHint>,
     /// `metered`: its uplink costs money or may be absent: no spare connection and no probe unless asked for.
     pub metered: bool,
     /// `price`; clouds without one have an assumed one.

@@ -163,6 +163,15 @@ pub struct TargetProbe {
     pub path: Option<String>,
 }
 
+/// `process = { … }` of a target on this box: which process serves it, where its socket does not tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProcessHint {
+    /// `unit = "ollama.service"`: its cgroup's name.
+    Unit(String),
+    /// `pid_file = "/…"`.
+    PidFile(PathBuf),
+}
+
 /// `[retry]`: the same target again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Retry {

@@ -150,6 +150,16 @@ pub(super) static TARGET_PROBE: Keys = table(
     &[("enabled", "write probe = false, or leave it out"), ("interval", "write every = \"10s\"")],
 );
 
+pub(super) static PROCESS: Keys = table(
+    "process",
+    &["unit", "pid_file"],
+    &[
+        ("service", "write unit = \"ollama.service\""),
+        ("pid", "write pid_file = \"/run/….pid\": a number changes with each start"),
+        ("pidfile", "write pid_file = \"/run/….pid\""),
+    ],
+);
+
 pub(super) static PRICE: Keys = table(
     "price",
     &["input", "output"],
@@ -194,7 +204,7 @@ pub(super) const PRIORITIES: &[(&str, Priority)] =
     &[("low", Priority::Low), ("normal", Priority::Normal), ("high", Priority::High)];
 
 /// Every table here, for the look where a misplaced key belongs, and for the tests.
-pub(super) static ALL: [&Keys; 16] = [
+pub(super) static ALL: [&Keys; 17] = [
     &BREAKER,
     &DEGRADE,
     &LATENCY,
@@ -209,6 +219,7 @@ pub(super) static ALL: [&Keys; 16] = [
     &GROUP,
     &CAPABILITIES,
     &TARGET_PROBE,
+    &PROCESS,
     &PRICE,
     &BUDGET,
 ];

@@ -168,6 +168,7 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>, names: &mut Names) -> Opt
     let max_concurrent = section.count(walk, "max_concurrent", 1, CONCURRENT_MAX);
     let capabilities = terms::capabilities(walk, section);
     let probe = terms::probe(walk, section, metered);
+    let process = terms::process(walk, section, place);
     let price = terms::price(walk, section);
     let budget = terms::budget(walk, section);
     let (name, kind, url, place) = (name?, kind?, url?, place?);
@@ -193,6 +194,7 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>, names: &mut Names) -> Opt
         max_concurrent,
         capabilities,
         probe,
+        process,
         metered,
         price,
         budget,
@@ -341,6 +343,7 @@ impl Target {
             max_concurrent: None,
             capabilities: super::Capabilities::default(),
             probe: super::TargetProbe::default(),
+            process: None,
             metered: false,
             price: None,
             budget: super::Budget::default(),

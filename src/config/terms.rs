@@ -7,12 +7,12 @@ use super::target::{deadlines, name};
 use super::value::{Fault, count, nearest, shown, text};
 use super::walk::{At, Section, Walk};
 use super::{
-    Budget, Capabilities, DeadlineOverrides, Egress, Group, Place, Price, Router, Target, TargetProbe,
-    schema_policy,
+    Budget, Capabilities, DeadlineOverrides, Egress, Group, Place, Price, ProcessHint, Router, Target,
+    TargetProbe, schema_policy,
 };
 use crate::limits::{
     CLOUD_MONEY_PER_DAY, CONDITION_BYTES, CONFIG_DURATION_MAX, MONEY_PER_DAY_MAX, PRICE_INPUT, PRICE_MAX,
-    PRICE_OUTPUT, REQUESTS_PER_MINUTE_MAX, RETRIES_MAX, TOKENS_PER_MINUTE_MAX,
+    PRICE_OUTPUT, PROCESS_NAME_BYTES, REQUESTS_PER_MINUTE_MAX, RETRIES_MAX, TOKENS_PER_MINUTE_MAX,
 };
 
 /// `capabilities = { … }`.
@@ -58,6 +58,50 @@ fn path(value: &DeValue<'_>) -> Result<String, Fault> {
     Err(Fault::new(
         format!("{} is not a path", shown(path.split(['?', '#']).next().unwrap_or_default())),
         "write it from its / on, without the server and without a query: \"/health\"",
+    ))
+}
+
+/// `process = { unit = "…" }` or `{ pid_file = "/…" }`, of a target on this box.
+pub(super) fn process(
+    walk: &mut Walk<'_>,
+    section: &Section<'_, '_>,
+    place: Option<Place>,
+) -> Option<ProcessHint> {
+    let process = section.table(walk, "process", &schema_policy::PROCESS)?;
+    let unit = process.value(walk, "unit", unit);
+    let pid_file = process.value(walk, "pid_file", |value| {
+        path(value)
+            .map_err(|_| Fault::new("is not a file's path", "write it from its / on: \"/run/llama.pid\""))
+    });
+    if place.is_some_and(|place| place != Place::Local) {
+        let what = "is only for a target on this box: no process of another one can be watched";
+        walk.problem(&process.spot, what, "leave it out");
+        return None;
+    }
+    match (process.has("unit"), process.has("pid_file")) {
+        (true, true) => {
+            walk.problem(&process.spot, "names both a unit and a pid_file", "keep one of the two");
+            None
+        }
+        (false, false) => {
+            let hint = "write process = { unit = \"ollama.service\" } or { pid_file = \"/run/….pid\" }";
+            walk.missing(&process.spot, "says nothing about where the process is", hint);
+            None
+        }
+        _ => unit.map(ProcessHint::Unit).or(pid_file.map(|path| ProcessHint::PidFile(path.into()))),
+    }
+}
+
+/// A unit, or any cgroup's own name.
+fn unit(value: &DeValue<'_>) -> Result<String, Fault> {
+    let name = text(value)?;
+    let good = |b: u8| b.is_ascii_graphic() && !b"/\"".contains(&b);
+    if !name.is_empty() && name.bytes().all(good) && name.len() <= PROCESS_NAME_BYTES {
+        return Ok(if name.contains('.') { name } else { format!("{name}.service") });
+    }
+    Err(Fault::new(
+        format!("{} is not the name of a unit", shown(&name)),
+        "write it as `systemctl status` shows it: \"ollama.service\"",
     ))
 }
 

@@ -42,19 +42,31 @@ const TABLE: &[(Cause, &[Needle])] = &[
             One("range of input length should be"),
         ],
     ),
+    // Go's word for SIGKILL: of what ends a runner so, the kernel's OOM killer alone is no operator.
+    (Cause::OomKill, &[One("signal: killed")]),
     (
-        // Ollama's own list (llm/status.go), and what kernels and other engines say.
+        // Ollama's own list (llm/status.go), and what kernels and other engines say; first what names the GPU.
+        Cause::CudaOom,
+        &[
+            One("cuda out of memory"),
+            One("hip out of memory"),
+            One("cuda error: out of memory"),
+            One("outofmemoryerror: cuda"),
+            One("out of device memory"),
+            One("outofdevicememory"),
+            One("out_of_device_memory"),
+            One("cudamalloc failed"),
+            One("hipmalloc failed"),
+            One("cublas_status_alloc_failed"),
+        ],
+    ),
+    (
         Cause::Oom,
         &[
             One("out of memory"),
             One("out_of_memory"),
             One("outofmemory"),
-            One("out of device memory"),
             One("out-of-memory"),
-            One("outofdevicememory"),
-            One("out_of_device_memory"),
-            One("cudamalloc failed"),
-            One("hipmalloc failed"),
             One("failed to allocate"),
             One("allocation failed"),
             One("alloc_failed"),
@@ -63,7 +75,6 @@ const TABLE: &[(Cause, &[Needle])] = &[
             One("insufficient memory"),
             One("requires more system memory"),
             One("no available memory for the cache"),
-            One("signal: killed"),
             Two("but only", "are available (after"),
         ],
     ),

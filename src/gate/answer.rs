@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn trouble_in_a_200_is_a_failure_with_its_words() {
         for (body, cause, words) in [
-            (r#"{"error":{"message":"CUDA out of memory"}}"#, Cause::Oom, "CUDA out of memory"),
+            (r#"{"error":{"message":"CUDA out of memory"}}"#, Cause::CudaOom, "CUDA out of memory"),
             (r#"{"object":"error","message":"no such luck"}"#, Cause::ErrorInStream, "no such luck"),
             ("<html>nginx</html>", Cause::Protocol, "<html>nginx</html>"),
             (
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(begins(r#"{"data":[{"embedding":[0.5,0."#), Verdict::Commit);
         for (text, cause) in [
             ("<html><body>", Cause::Protocol),
-            (r#"{"error":{"message":"CUDA out of memory"},"x":"#, Cause::Oom),
+            (r#"{"error":{"message":"CUDA out of memory"},"x":"#, Cause::CudaOom),
         ] {
             let Verdict::Failed(failure) = begins(text) else { panic!("{text}") };
             assert_eq!(failure.cause, cause);

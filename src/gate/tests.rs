@@ -183,7 +183,7 @@ fn thinking_commits_unless_content_is_asked_for() {
     assert_eq!(outcome, Verdict::Commit);
     assert!(held.starts_with(&thinking), "what was thought is held, not lost");
     let error = data(r#"{"error":{"message":"CUDA out of memory"}}"#);
-    assert_eq!(cause(&verdict(content, &format!("{thinking}{error}"))), Cause::Oom);
+    assert_eq!(cause(&verdict(content, &format!("{thinking}{error}"))), Cause::CudaOom);
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn progress_is_recorded_and_not_held_and_hides_no_trouble() {
     assert_eq!(clients.held(), frame(10, "").as_bytes(), "the client asked for it");
     assert_eq!(clients.progress(), Some(Progress { processed: 10, total: 90 }));
     let failed = frame(30, r#","error":{"message":"CUDA out of memory"}"#);
-    assert_eq!(cause(&verdict(chat(), &failed)), Cause::Oom);
+    assert_eq!(cause(&verdict(chat(), &failed)), Cause::CudaOom);
 }
 
 #[test]

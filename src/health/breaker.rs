@@ -226,6 +226,11 @@ impl Breaker {
         }
     }
 
+    /// It has failed for all to see, whatever its window says: it opens, or rests anew.
+    pub fn fail(&mut self, policy: &Policy, cause: Cause, now: Instant) -> Change {
+        self.open(policy, cause, limits::FAILURE_WEIGHT, now)
+    }
+
     /// Something says that the target is up again: a rest is over now, and the next request is a trial.
     pub fn end_rest(&mut self) {
         if let Phase::Open { .. } = self.phase {

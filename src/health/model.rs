@@ -7,6 +7,7 @@ use super::jitter::mixed;
 use super::latency::Latency;
 use super::report::Change;
 use super::share::Share;
+use super::strain::Strain;
 use crate::config::Health;
 use crate::limits;
 
@@ -22,6 +23,10 @@ pub(super) struct Model {
     pub breaker: Breaker,
     pub share: Share,
     pub latency: Box<Latency>,
+    /// Of a local server's memory.
+    pub strain: Strain,
+    /// First tokens that did not come in time, since so many answers of a local server.
+    late: (u64, u32),
 }
 
 impl Model {
@@ -34,6 +39,8 @@ impl Model {
             breaker: Breaker::new(&health.breaker, seed),
             share: Share::default(),
             latency: Box::default(),
+            strain: Strain::default(),
+            late: (0, 0),
         }
     }
 
@@ -54,6 +61,14 @@ impl Model {
         }
     }
 
+    /// One more first token did not come in time; its server has begun so many answers by now. How many did not since the
+    /// last of them.
+    pub fn late(&mut self, answers: u64) -> u32 {
+        let before = if self.late.0 == answers { self.late.1 } else { 0 };
+        self.late = (answers, before.saturating_add(1));
+        self.late.1
+    }
+
     /// What its samples and time alone have changed.
     pub fn evaluate(&mut self, health: &Health, now: Instant) -> impl Iterator<Item = Change> + use<> {
         let share = self.share.evaluate(&health.degrade, now);
@@ -66,7 +81,7 @@ impl Model {
             && self.breaker.is_well(&health.breaker, now)
             && self.latency.is_well();
         let idle = now.saturating_duration_since(self.used) >= limits::HEALTH_MODEL_IDLE;
-        self.in_flight == 0 && (well || idle)
+        self.in_flight == 0 && (well || idle) && !self.strain.counts(now)
     }
 }
 

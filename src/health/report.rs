@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::strain::Restricted;
 use crate::cause::Cause;
 
 /// Everything that routing knows of one (target, model).
@@ -54,6 +55,16 @@ pub enum Why {
     ModelMissing,
     /// Its certificate is not valid until this box's clock is set.
     WaitingForTime,
+    /// Its process died, or hangs, by this: it is left alone for this much longer.
+    Down(Duration, Cause),
+    /// It did so, and has not shown yet that it is well again.
+    Returning(Cause),
+    /// The GPU has failed, by this Xid where it is known: until it is reset.
+    Latched(Option<u16>),
+    /// This model has run it out of memory twice: not for this much longer.
+    Banned(Duration),
+    /// Likewise: no prompts of more tokens than this, for this much longer.
+    PromptTooLong(u64, Duration),
     /// The box's memory: nothing new.
     PressureRed,
     /// The box's memory: only what is resident and small.
@@ -67,7 +78,7 @@ impl Why {
     /// needs, and a box with no other target would be shut by every load of a model.
     #[must_use]
     pub const fn is_rest(self) -> bool {
-        matches!(self, Why::Open(..) | Why::HalfOpen | Why::PressureRed)
+        matches!(self, Why::Open(..) | Why::HalfOpen | Why::Down(..) | Why::Returning(_) | Why::PressureRed)
     }
 
     /// Whether such a target is asked rather than nobody: it answers, only badly.
@@ -80,7 +91,11 @@ impl Why {
     #[must_use]
     pub const fn left(self) -> Option<Duration> {
         match self {
-            Why::CoolingDown(left) | Why::Open(left, _) => Some(left),
+            Why::CoolingDown(left)
+            | Why::Open(left, _)
+            | Why::Down(left, _)
+            | Why::Banned(left)
+            | Why::PromptTooLong(_, left) => Some(left),
             _ => None,
         }
     }
@@ -109,6 +124,30 @@ impl Why {
             Why::RefusedKey => "refused our key".to_owned(),
             Why::ModelMissing => "does not have this model".to_owned(),
             Why::WaitingForTime => "waits for this box's clock to be set".to_owned(),
+            Why::Down(left, cause) => {
+                format!("is left alone for another {} s: {}", seconds(left), cause.in_words())
+            }
+            Why::Returning(cause) => format!(
+                "is not back yet ({}): its probe must succeed, and memory be steady",
+                cause.in_words()
+            ),
+            Why::Latched(fault) => {
+                let by = fault.map_or_else(String::new, |code| format!(" (Xid {code})"));
+                format!(
+                    "is on a GPU that has failed{by} and needs a reset: reboot this box, or `systemctl reload edgeward` \
+                     once it is well"
+                )
+            }
+            Why::Banned(left) => {
+                format!(
+                    "ran out of memory twice with this model, and gets none of it for another {} s",
+                    seconds(left)
+                )
+            }
+            Why::PromptTooLong(most, left) => format!(
+                "ran out of memory twice with this model, and gets prompts of {most} tokens at most for another {} s",
+                seconds(left)
+            ),
             Why::PressureRed => {
                 "gets nothing new that another can answer: the box is about to run out of memory".to_owned()
             }
@@ -140,6 +179,8 @@ pub struct View {
     pub first_token_p95: Option<Duration>,
     /// The p95 of the gaps between tokens, over the same time.
     pub gap_p95: Option<Duration>,
+    /// The longest prompt that it gets, in tokens, where memory ran out twice.
+    pub most_prompt: Option<u64>,
 }
 
 /// How an attempt ended, for the store.
@@ -185,6 +226,12 @@ pub enum Change {
     ProbeDown(Cause),
     /// Its probe succeeds again.
     ProbeUp,
+    /// It answers its probe, and no request gets a token.
+    Hangs,
+    /// Its server is back after a death or a hang.
+    Back,
+    /// A model ran it out of memory twice: what it gets of it.
+    Strained(Restricted),
 }
 
 /// The memory state of the box, as the watchdog sees it.

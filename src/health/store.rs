@@ -9,6 +9,7 @@ use super::jitter::mixed;
 use super::model::{Model, Models};
 use super::probe::Seen;
 use super::report::{Change, Ended, News, Pressure, Standing, Summary, View, Why};
+use super::server::Server;
 use super::sketch::Sketch;
 pub use super::target::TargetHealth;
 use super::weights::weight;
@@ -18,9 +19,9 @@ use crate::config::Health;
 /// All targets' health, by their position in the configuration.
 #[derive(Debug)]
 pub struct Store {
-    health: Health,
-    seed: u64,
-    targets: Vec<Entry>,
+    pub(super) health: Health,
+    pub(super) seed: u64,
+    pub(super) targets: Vec<Entry>,
     /// What is to be told with the next [`Store::end`] or [`Store::tick`].
     news: Vec<News>,
 }
@@ -37,23 +38,36 @@ pub struct Ticket {
     pub trial: bool,
     /// Its place at the breaker; `None`: nothing is remembered of the model.
     pass: Option<super::breaker::Pass>,
+    /// Its place as the trial of a server that died.
+    server: Option<super::breaker::Pass>,
     trickle: bool,
     /// Its first token came.
     spoke: Cell<bool>,
+    /// Its prompt, in tokens, as estimated.
+    pub prompt_tokens: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Entry {
-    seen: TargetHealth,
+pub(super) struct Entry {
+    pub(super) seen: TargetHealth,
     models: Models,
     probe: Seen,
     pressure: Pressure,
+    /// The process behind it, where that is this box's.
+    pub(super) server: Option<Server>,
 }
 
 impl Entry {
-    fn standing(&self, health: &Health, name: &str, now: Instant) -> Standing {
+    fn standing(&self, health: &Health, name: &str, prompt: u64, now: Instant) -> Standing {
         let model = self.models.get(name);
         if let Some(why) = self.shut(now) {
+            return Standing::Out(why);
+        }
+        let server = self.server.as_ref().map_or(Gate::Fit, |server| server.gate(health, self.pressure, now));
+        if let Gate::Shut(why) = server {
+            return Standing::Out(why);
+        }
+        if let Some(why) = model.and_then(|model| model.strain.bars(prompt, now)) {
             return Standing::Out(why);
         }
         let gate = model.map_or(Gate::Fit, |model| model.breaker.gate(&health.breaker, now));
@@ -68,7 +82,7 @@ impl Entry {
             (Some((why, false)), _) => Standing::Out(why),
             (_, Some(why)) => Standing::Last(why),
             (Some((why, true)), None) => Standing::Trial(why),
-            (None, None) if gate == Gate::Trial => Standing::Trial(Why::HalfOpen),
+            (None, None) if gate == Gate::Trial || server == Gate::Trial => Standing::Trial(Why::HalfOpen),
             (None, None) => Standing::Fit,
         }
     }
@@ -115,6 +129,7 @@ impl Store {
                     models: old.models.renewed(health),
                     probe: Seen::default(),
                     pressure: old.pressure,
+                    server: old.server.as_ref().map(|server| server.renewed(health)),
                 },
                 None => Entry {
                     seen: TargetHealth { absent: discovered, ..TargetHealth::default() },
@@ -159,11 +174,14 @@ impl Store {
             return Summary { standing: Standing::Fit, share: 1000, first_token: None, back_since: None };
         };
         let known = entry.models.get(model);
+        let (health, server) = (&self.health, entry.server.as_ref());
+        let share = known.map_or(1000, |model| model.weight(health, now));
+        let back_since = known.and_then(|model| model.breaker.back_since(&health.breaker, now));
         Summary {
-            standing: entry.standing(&self.health, model, now),
-            share: known.map_or(1000, |model| model.weight(&self.health, now)),
+            standing: entry.standing(health, model, prompt_tokens, now),
+            share: server.map_or(share, |server| server.share(health, now).min(share)),
             first_token: known.and_then(|model| model.latency.usual(prompt_tokens)),
-            back_since: known.and_then(|model| model.breaker.back_since(&self.health.breaker, now)),
+            back_since: back_since.max(server.and_then(|server| server.back_since(health, now))),
         }
     }
 
@@ -195,7 +213,7 @@ impl Store {
             let counts = model.share.counts(now);
             View {
                 model: model.name.clone(),
-                standing: entry.standing(health, &model.name, now),
+                standing: entry.standing(health, &model.name, 0, now),
                 breaker: model.breaker.state(&health.breaker, now),
                 samples: counts.samples,
                 failure_rate: counts.rate(),
@@ -204,6 +222,7 @@ impl Store {
                 first_tokens: model.latency.samples(),
                 first_token_p95: model.latency.first_token_p95(),
                 gap_p95: model.latency.gap_p95(),
+                most_prompt: model.strain.limit(now),
             }
         };
         let entry = self.targets.get(target);
@@ -230,8 +249,10 @@ impl Store {
             model: model.to_owned(),
             trial: false,
             pass: None,
+            server: None,
             trickle: false,
             spoke: Cell::default(),
+            prompt_tokens: 0,
         };
         let Some(entry) = self.targets.get_mut(target) else { return Ok(ticket) };
         if let Some(why) = entry.shut(now)
@@ -240,15 +261,24 @@ impl Store {
             return Err(why);
         }
         let seed = mixed(self.seed, target as u64);
+        let (health, pressure) = (&self.health, entry.pressure);
+        if let Some(server) = &mut entry.server {
+            ticket.server = server.begin(health, pressure, last_resort, now)?;
+            ticket.trial = ticket.server.is_some();
+        }
         if let Some(known) = entry.models.entry(&self.health, model, seed, now) {
             let breaker = &mut known.breaker;
             let pass = if last_resort {
-                breaker.begin_last_resort(&self.health.breaker, now)?
+                breaker.begin_last_resort(&self.health.breaker, now)
             } else {
-                breaker.begin(&self.health.breaker, now)?
+                breaker.begin(&self.health.breaker, now)
             };
+            if let (Err(_), Some(server)) = (pass, &mut entry.server) {
+                server.end(&self.health, (ticket.server, false), Verdict::Neutral, (0, true), now);
+            }
+            let pass = pass?;
             ticket.trickle = known.latency.begin(&self.health.latency, now);
-            ticket.trial = pass.trial || ticket.trickle;
+            ticket.trial |= pass.trial || ticket.trickle;
             ticket.pass = Some(pass);
             known.in_flight += 1;
         }
@@ -266,7 +296,11 @@ impl Store {
             // Whatever is wrong with the probe: it serves.
             self.news.push(News { target: ticket.target, model: None, what: Change::ProbeUp });
         }
-        ticket.spoke.set(true);
+        if !ticket.spoke.replace(true)
+            && let Some(server) = &mut entry.server
+        {
+            server.answered(ticket.server);
+        }
         let Some(model) = remembered(entry, ticket) else { return };
         if let Some(pass) = ticket.pass {
             model.breaker.spoke(pass);
@@ -307,8 +341,26 @@ impl Store {
                 }
             }
         };
-        let pass = ticket.pass.map(|pass| pass.having(ticket.spoke.get()));
+        let (spoke, up) = (ticket.spoke.get(), entry.probe.down().is_none());
+        let mut of_server = None;
+        let mut verdict_of_model = verdict;
+        if let Some(server) = &mut entry.server {
+            let late = matches!(ended, Ended::Failed(Cause::TimeoutFirstToken, _)) && !spoke;
+            let model = entry.models.get_mut(&ticket.model).filter(|_| late);
+            let late = model.map_or(0, |model| model.late(server.answers()));
+            if server.is_ill() && matches!(verdict, Verdict::Failed(..)) {
+                // The server's doing, which has its own rest.
+                verdict_of_model = Verdict::Neutral;
+            }
+            of_server = server.end(&self.health, (ticket.server, spoke), verdict, (late, up), now);
+        }
+        let strains = entry.server.is_some() && matches!(ended, Ended::Failed(cause, _) if cause.is_oom());
+        let verdict = verdict_of_model;
+        let pass = ticket.pass.map(|pass| pass.having(spoke));
         if let Some((model, pass)) = remembered(entry, &ticket).zip(pass) {
+            if strains {
+                changes.extend(model.strain.oom(ticket.prompt_tokens, now).map(Change::Strained));
+            }
             model.in_flight = model.in_flight.saturating_sub(1);
             if ticket.trickle {
                 model.latency.end_trickle();
@@ -318,6 +370,7 @@ impl Store {
             changes.extend(model.evaluate(&self.health, now));
         }
         let Ticket { target, model, .. } = ticket;
+        news.extend(of_server.map(|what| News { target, model: None, what }));
         news.extend(changes.into_iter().map(|what| News { target, model: Some(model.clone()), what }));
         news
     }
@@ -326,6 +379,9 @@ impl Store {
     pub fn tick(&mut self, now: Instant) -> Vec<News> {
         let mut news = std::mem::take(&mut self.news);
         for (target, entry) in self.targets.iter_mut().enumerate() {
+            if let (Pressure::Red, Some(server)) = (entry.pressure, &mut entry.server) {
+                server.red(now);
+            }
             for model in entry.models.iter_mut() {
                 let changes = model.evaluate(&self.health, now);
                 news.extend(changes.map(|what| News { target, model: Some(model.name.clone()), what }));
@@ -341,6 +397,9 @@ impl Store {
         let Some(entry) = self.targets.get_mut(target).filter(|entry| !entry.seen.absent) else {
             return Vec::new();
         };
+        if let (Ok(()), Some(server)) = (&result, &mut entry.server) {
+            server.probed();
+        }
         let what = match result {
             Err(cause) if weight(cause) > 0 => {
                 entry.probe.failed(&self.health.probe, cause).then_some(Change::ProbeDown(cause))
@@ -359,29 +418,6 @@ impl Store {
         if let Some(entry) = self.targets.get_mut(target) {
             entry.pressure = pressure;
         }
-    }
-
-    /// A connection to `target` was made, its certificate is valid.
-    pub fn reached(&mut self, target: usize) {
-        if let Some(entry) = self.targets.get_mut(target) {
-            entry.seen.waiting_for_time = None;
-        }
-    }
-
-    /// The certificate of `target` is not valid yet by this box's clock. Returns true when this is news.
-    pub fn waits_for_time(&mut self, target: usize, now: Instant) -> bool {
-        let entry = self.targets.get_mut(target);
-        entry.is_some_and(|entry| entry.seen.waiting_for_time.replace(now).is_none())
-    }
-
-    /// The clock was set: nobody waits for it any more. Returns who did.
-    pub fn clock_was_set(&mut self) -> Vec<usize> {
-        let waiting = self
-            .targets
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(index, entry)| entry.seen.waiting_for_time.take().map(|_| index));
-        waiting.collect()
     }
 
     /// Something answers, or nothing answers any more, on a discovered target's port. Returns whether that is news.

@@ -14,6 +14,11 @@ pub const fn weight(cause: Cause) -> u16 {
         | Cause::Closed
         | Cause::Crashed
         | Cause::Oom
+        | Cause::OomKill
+        | Cause::CudaOom
+        | Cause::Xid
+        | Cause::Hang
+        | Cause::LoadRefused
         | Cause::Http5xx
         | Cause::ErrorInStream => 1000,
         // What it said is no answer.

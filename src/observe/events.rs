@@ -520,6 +520,7 @@ pub(super) mod tests {
     pub fn all() -> Vec<String> {
         let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
         let files = [
+            include_str!("death_events.rs"),
             include_str!("events.rs"),
             include_str!("health_events.rs"),
             include_str!("memory_events.rs"),

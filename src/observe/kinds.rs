@@ -166,11 +166,21 @@ pub enum Turned {
     ProbeDown,
     /// Its probe succeeds again.
     ProbeUp,
+    /// Its process died.
+    Died,
+    /// It answers its probe, and no request gets a token.
+    Hangs,
+    /// It is back after that.
+    Back,
+    /// A model ran it out of memory twice.
+    Banned,
+    /// Its GPU has failed.
+    Latched,
 }
 
 impl Turned {
     /// Every one, in the order of the enum.
-    pub const ALL: [Turned; 9] = [
+    pub const ALL: [Turned; 14] = [
         Turned::Opened,
         Turned::Closed,
         Turned::Misconfigured,
@@ -180,6 +190,11 @@ impl Turned {
         Turned::Readmitted,
         Turned::ProbeDown,
         Turned::ProbeUp,
+        Turned::Died,
+        Turned::Hangs,
+        Turned::Back,
+        Turned::Banned,
+        Turned::Latched,
     ];
 
     /// The stable name, for metric labels: that of its event in the journal, without its subject.
@@ -195,6 +210,11 @@ impl Turned {
             Turned::Readmitted => "readmitted",
             Turned::ProbeDown => "probe_down",
             Turned::ProbeUp => "probe_up",
+            Turned::Died => "died",
+            Turned::Hangs => "hangs",
+            Turned::Back => "back",
+            Turned::Banned => "banned",
+            Turned::Latched => "latched",
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use super::deaths::{self, Fate};
 use super::gateway::Gateway;
 use super::open::{Open, Terms, ended_by};
 use super::places::Place;
@@ -93,6 +94,19 @@ impl Account {
         self
     }
 
+    /// They may have a model loaded anew, with other options.
+    #[must_use]
+    pub fn reloading(mut self, reloads: bool) -> Self {
+        self.terms.reloads = reloads;
+        self
+    }
+
+    /// By what the present attempt is told that its server has died.
+    #[must_use]
+    pub fn fate(&self) -> Option<Rc<Fate>> {
+        self.open.as_ref().and_then(Open::fate)
+    }
+
     /// What all its attempts have in common.
     #[must_use]
     pub fn terms(&self) -> &Terms {
@@ -151,6 +165,7 @@ impl Account {
         if let Some(key) = self.gateway.config.targets.get(target).and_then(|target| target.key.as_ref()) {
             key.hide_in(&mut failure.detail);
         }
+        deaths::explain(&self.gateway, target, &mut failure, now());
         let took = open.as_ref().map_or(Duration::ZERO, |open| now() - open.began());
         let news = open.map(|open| open.end(ended_by(failure.cause, wait))).unwrap_or_default();
         let name = self.gateway.name(target);
@@ -277,9 +292,12 @@ impl Account {
     }
 
     /// Closes the account. `broke`: what broke a committed stream.
-    pub fn end(&mut self, outcome: Outcome, broke: Option<(usize, Failure)>) {
+    pub fn end(&mut self, outcome: Outcome, mut broke: Option<(usize, Failure)>) {
         if std::mem::replace(&mut self.ended, true) {
             return;
+        }
+        if let Some((target, failure)) = &mut broke {
+            deaths::explain(&self.gateway, *target, failure, now());
         }
         let ended = match &broke {
             Some((_, failure)) => ended_by(failure.cause, None),

@@ -1,9 +1,445 @@
 //! A model server's death: who is told of it, and what becomes of the attempts at it.
+//!
+//! The process behind each target of this box is held by a pidfd. When it ends, the store is told, then each attempt that
+//! has no token yet, in the same turn of the loop; the journal comes after, once late evidence may be there.
 
-use std::time::Instant;
+mod fate;
+mod server;
 
-use super::gateway::Process;
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::sync::Notify;
+
+pub use fate::{Bound, Fate};
+pub use server::Server;
+
+use super::current::Current;
+use super::gateway::{Gateway, Process};
+use crate::cause::{Cause, Failure};
+use crate::config::{Config, Kind, Place, Target, TargetUrl};
+use crate::health::death::{self, Evidence};
+use crate::health::{Pressure, probe};
+use crate::limits;
 use crate::memory::kernel::Notice;
+use crate::observe::{Turned, death_events};
+use crate::task;
+use crate::time::now;
+use crate::watch::process::{Address, Found, Held, exit};
+
+/// What outlives a reload of it.
+#[derive(Debug, Default)]
+pub struct Deaths {
+    servers: RefCell<Vec<Rc<Server>>>,
+    notices: RefCell<heapless::Deque<(Notice, Instant), { limits::DEATH_NOTICES }>>,
+    /// Xids that nobody has acted upon.
+    xids: RefCell<heapless::Vec<u16, { limits::DEATH_NOTICES }>>,
+    /// Whether the GPU answers its driver, as last told, and as acted upon.
+    gpu: Cell<(bool, bool)>,
+    /// Who has which socket, as told by who may see it.
+    owners: RefCell<heapless::Deque<(u64, u32), { limits::DEATH_PROCESSES }>>,
+    wake: Rc<Notify>,
+}
+
+/// The process behind a target, for `status`.
+#[derive(Debug, Serialize)]
+pub struct ProcessStatus {
+    /// Its number, where it is known for certain.
+    pub pid: Option<u32>,
+    /// Seconds since it was found.
+    pub since_secs: Option<u64>,
+    /// By what it was found; or why it was not, and what helps.
+    pub found: String,
+    /// Processes that it has started, or that it may be one of.
+    pub others: usize,
+}
+
+impl Deaths {
+    /// The server of each target of `config`, where it is one that can be watched.
+    #[must_use]
+    pub fn servers(&self, config: &Config) -> Vec<Option<Rc<Server>>> {
+        let mut known = self.servers.borrow_mut();
+        // Those that a configuration in use has are held by it.
+        known.retain(|server| Rc::strong_count(server) > 1);
+        let mut server = |target: &Target| {
+            let address = address(target)?;
+            let loads = target.kind == Kind::Ollama;
+            let same = known.iter().find(|known| known.address == address && known.loads == loads);
+            Some(same.cloned().unwrap_or_else(|| {
+                let new = Server::new(address, loads, &self.wake);
+                known.push(Rc::clone(&new));
+                new
+            }))
+        };
+        config.targets.iter().map(&mut server).collect()
+    }
+
+    fn recent(&self, now: Instant, is: impl Fn(&Notice) -> bool) -> Option<Notice> {
+        let notices = self.notices.borrow();
+        let young = |at: Instant| now.saturating_duration_since(at) < limits::DEATH_EVIDENCE;
+        notices.iter().rev().find(|(notice, at)| young(*at) && is(notice)).map(|(notice, _)| notice.clone())
+    }
+
+    fn owner(&self, inode: u64) -> Option<u32> {
+        self.owners.borrow().iter().rev().find(|(known, _)| *known == inode).map(|(_, pid)| *pid)
+    }
+}
 
 /// The kernel has said something, by way of the helper or of its own log.
-pub fn noticed(_process: &Process, _notice: &Notice, _now: Instant) {}
+pub fn noticed(process: &Process, notice: &Notice, now: Instant) {
+    let deaths = &process.deaths;
+    let mut notices = deaths.notices.borrow_mut();
+    if notices.is_full() {
+        notices.pop_front();
+    }
+    // There is room by now.
+    let _full = notices.push_back((notice.clone(), now));
+    if let Notice::Xid { code, .. } = notice
+        && death::latches(*code)
+    {
+        // More at once say nothing new.
+        let _full = deaths.xids.borrow_mut().push(*code);
+        deaths.wake.notify_one();
+    }
+}
+
+/// The GPU answers its driver, or does not: it is lost, or needs a reset.
+pub fn gpu_answers(process: &Process, answers: bool) {
+    let (was_down, done) = process.deaths.gpu.get();
+    if was_down == answers {
+        process.deaths.gpu.set((!answers, done));
+        process.deaths.wake.notify_one();
+    }
+}
+
+/// Sockets, by their numbers, of which only somebody with more rights can say whose they are.
+#[must_use]
+pub fn unowned(process: &Process) -> Vec<u64> {
+    let unknown = |server: &Rc<Server>| {
+        let state = server.state.borrow();
+        state.found.as_ref().filter(|found| found.main.is_none())?.socket
+    };
+    process.deaths.servers.borrow().iter().filter_map(unknown).collect()
+}
+
+/// Somebody with more rights says whose socket this is.
+pub fn owned(process: &Process, inode: u64, pid: u32) {
+    let deaths = &process.deaths;
+    let mut owners = deaths.owners.borrow_mut();
+    if owners.is_full() {
+        owners.pop_front();
+    }
+    // There is room by now.
+    let _full = owners.push_back((inode, pid));
+    deaths.servers.borrow().iter().for_each(|server| server.state.borrow_mut().looked = None);
+    deaths.wake.notify_one();
+}
+
+/// An attempt at `target` begins. `reloads`: it may have Ollama start its model anew.
+#[must_use]
+pub fn begins(gateway: &Gateway, target: usize, model: &str, reloads: bool, now: Instant) -> Option<Bound> {
+    let server = gateway.servers.get(target)?.as_ref()?;
+    let known = gateway.config.targets.get(target).and_then(|target| target.models.resolve(model));
+    let bound = Bound::new(server, Fate::new(known.unwrap_or(model), reloads));
+    if server.due().is_none_or(|due| due <= now) {
+        gateway.process.deaths.wake.notify_one();
+    }
+    Some(bound)
+}
+
+/// What an attempt's failure really is, where the server behind `target` has just died or the kernel has said more.
+pub fn explain(gateway: &Gateway, target: usize, failure: &mut Failure, now: Instant) {
+    let Some(server) = gateway.servers.get(target).and_then(Option::as_ref) else { return };
+    let process = &gateway.process;
+    let by_its_end = matches!(
+        failure.cause,
+        Cause::Refused | Cause::Reset | Cause::Closed | Cause::Truncated | Cause::Crashed
+    );
+    if failure.cause.is_oom() {
+        server.state.borrow_mut().said = Some((now, failure.cause));
+    }
+    let died =
+        server.died.get().filter(|(at, _)| now.saturating_duration_since(*at) < limits::DEATH_EXPLAINS);
+    if by_its_end && let Some((_, cause)) = died {
+        failure.cause = cause;
+    } else if by_its_end && let Some(pid) = server.has_ended() {
+        // TCP was first in this turn of the loop.
+        failure.cause = evidence(process, server, pid, now).0.cause();
+    } else if matches!(failure.cause, Cause::Oom | Cause::CudaOom | Cause::Crashed | Cause::Http5xx)
+        && process.deaths.recent(now, |notice| matches!(notice, Notice::NvMap(_))).is_some()
+        && is_memory_fine(process)
+    {
+        failure.cause = Cause::LoadRefused;
+    }
+}
+
+/// What `status` says of the process behind `target`.
+#[must_use]
+pub fn status(gateway: &Gateway, target: usize, now: Instant) -> Option<ProcessStatus> {
+    let server = gateway.servers.get(target)?.as_ref()?;
+    let state = server.state.borrow();
+    let Some(found) = &state.found else {
+        let found = state.why_not.map_or_else(
+            || "not looked for yet".to_owned(),
+            |why| {
+                let (why, remedy) = why.in_words();
+                format!("{why}; {remedy}")
+            },
+        );
+        return Some(ProcessStatus { pid: None, since_secs: None, found, others: 0 });
+    };
+    let since = state.watched.iter().find(|one| found.main.is_none_or(|main| main == one.pid));
+    let since = since.map(|one| now.saturating_duration_since(one.since).as_secs());
+    let found_by = match found.main {
+        Some(_) => found.how.to_owned(),
+        None => format!("{}, one of its processes; edgeward-nvml would tell which", found.how),
+    };
+    Some(ProcessStatus { pid: found.main, since_secs: since, found: found_by, others: found.others.len() })
+}
+
+/// Watches for as long as edgeward runs.
+pub async fn keep_watching(current: Rc<Current>) {
+    loop {
+        let gateway = current.get();
+        let at = now();
+        let servers = gateway.process.deaths.servers.borrow().clone();
+        for server in &servers {
+            if server.due().is_none_or(|due| due <= at) {
+                look(&current, &gateway, server, at);
+            }
+        }
+        act(&current, &gateway);
+        let due = servers.iter().filter_map(|server| server.due()).min();
+        let next = due.unwrap_or(at + limits::DEATH_LOOK_IDLE);
+        let process = Rc::clone(&gateway.process);
+        drop((servers, gateway));
+        tokio::select! {
+            () = process.deaths.wake.notified() => {}
+            () = tokio::time::sleep_until(next.into()) => {}
+        }
+    }
+}
+
+fn look(current: &Rc<Current>, gateway: &Rc<Gateway>, server: &Rc<Server>, at: Instant) {
+    let watch = |pid: u32, held: Rc<Held>| {
+        let (current, server) = (Rc::clone(current), Rc::downgrade(server));
+        task::start(async move {
+            held.ended().await;
+            if let Some(server) = server.upgrade() {
+                ended(&current, &server, pid);
+            }
+        })
+    };
+    let owner = |inode| gateway.process.deaths.owner(inode);
+    if let Some(Found { how, main, others, .. }) = server.look(&owner, at, &watch) {
+        for target in targets(gateway, server) {
+            death_events::server_found(gateway.name(target), main, others.len(), how);
+        }
+    }
+}
+
+/// A process of `server` has ended.
+fn ended(current: &Rc<Current>, server: &Rc<Server>, pid: u32) {
+    let at = now();
+    let gateway = current.get();
+    let was_the_server = server.was_the_server(pid);
+    let exit = exit(pid).unwrap_or_default();
+    let (evidence, xid) = evidence(&gateway.process, server, pid, at);
+    let cause = evidence.cause();
+    if was_the_server {
+        let since = server.state.borrow().watched.iter().find(|one| one.pid == pid).map(|one| one.since);
+        server.died.set(Some((at, cause)));
+        // The store first: who fails over plans nothing more there.
+        let mut rest = Duration::ZERO;
+        for gateway in both(current) {
+            for target in targets(&gateway, server) {
+                rest = gateway.store.borrow_mut().died(target, cause, is_probed(&gateway, target), at);
+                gateway.metrics.turned(target, Turned::Died);
+            }
+        }
+        let failed_over = server.tell(cause, None);
+        let after = since.map_or(Duration::ZERO, |since| at.saturating_duration_since(since));
+        let told = Told { pid, exit, after, failed_over, rest };
+        task::start(tell_late(Rc::clone(current), Rc::clone(server), told, (cause, xid)));
+    } else {
+        runner_ended(&gateway, server, pid, cause);
+    }
+    let mut state = server.state.borrow_mut();
+    state.looked = None;
+    state.watched.retain(|one| one.pid != pid);
+    if was_the_server {
+        state.found = None;
+        state.told = None;
+        state.watched.clear();
+        state.runners.clear();
+    }
+    gateway.process.deaths.wake.notify_one();
+}
+
+/// A process that the server has started, or that is in its cgroup.
+fn runner_ended(gateway: &Gateway, server: &Server, pid: u32, cause: Cause) {
+    let (model, alone) = {
+        let mut state = server.state.borrow_mut();
+        let alone = state.found.as_ref().is_some_and(|found| found.main.is_some() && found.others == [pid]);
+        let at = state.runners.iter().position(|(runner, _)| *runner == pid);
+        (at.map(|at| state.runners.swap_remove(at).1), alone)
+    };
+    // Only a kill shows that it did not end because it was to: then whose it was is known, too, where it was alone.
+    let killed = cause == Cause::OomKill;
+    let failed_over = match &model {
+        Some(model) => server.tell(cause, Some(model)),
+        None if killed && (alone || !server.loads) => server.tell(cause, None),
+        None => 0,
+    };
+    if !server.loads && failed_over == 0 {
+        // Compilers and other helpers come and go.
+        return;
+    }
+    let cause = (failed_over > 0 || killed).then_some(cause);
+    for target in targets(gateway, server) {
+        let advice = cause.map_or("", |cause| gateway.advice(target, cause));
+        death_events::runner_exited(gateway.name(target), pid, model.as_deref(), cause, failed_over, advice);
+    }
+}
+
+/// What is known of a death when it is told.
+struct Told {
+    pid: u32,
+    exit: String,
+    after: Duration,
+    failed_over: usize,
+    rest: Duration,
+}
+
+/// Tells of a death once late evidence may be there.
+async fn tell_late(current: Rc<Current>, server: Rc<Server>, told: Told, before: (Cause, Option<u16>)) {
+    tokio::time::sleep(limits::DEATH_LATE).await;
+    let gateway = current.get();
+    let (evidence, xid) = evidence(&gateway.process, &server, told.pid, now());
+    let (mut cause, mut code) = before;
+    // Nothing known is no better than something.
+    if cause == Cause::Crashed && evidence.cause() != cause {
+        (cause, code) = (evidence.cause(), xid);
+        server.died.set(server.died.get().map(|(at, _)| (at, cause)));
+        for gateway in both(&current) {
+            let all = targets(&gateway, &server);
+            all.iter().for_each(|target| gateway.store.borrow_mut().died_of(*target, cause));
+        }
+    }
+    for target in targets(&gateway, &server) {
+        death_events::server_died(&death_events::Death {
+            target: gateway.name(target),
+            pid: told.pid,
+            cause,
+            xid: code,
+            exit: &told.exit,
+            after: told.after,
+            failed_over: told.failed_over,
+            rest: told.rest,
+            advice: gateway.advice(target, cause),
+        });
+    }
+}
+
+/// What speaks for a cause at this moment, and which Xid.
+fn evidence(process: &Process, server: &Server, pid: u32, at: Instant) -> (Evidence, Option<u16>) {
+    let mut state = server.state.borrow_mut();
+    state.count_kills(at);
+    let young = |then: Option<Instant>| {
+        then.is_some_and(|then| at.saturating_duration_since(then) < limits::DEATH_EVIDENCE)
+    };
+    let deaths = &process.deaths;
+    let ours =
+        |of: &Option<u32>| of.is_none_or(|of| of == pid || state.watched.iter().any(|one| one.pid == of));
+    let xid = deaths.recent(at, |notice| matches!(notice, Notice::Xid { pid, .. } if ours(pid)));
+    let xid = match xid {
+        Some(Notice::Xid { code, .. }) => Some(code),
+        _ => None,
+    };
+    let can_count = state.kills.as_ref().is_some_and(|kills| kills.counts_group());
+    let evidence = Evidence {
+        group_kills: can_count.then(|| u64::from(young(state.killed.0))),
+        box_kills: u64::from(young(state.killed.1)),
+        killed: deaths
+            .recent(at, |notice| matches!(notice, Notice::Killed { pid: of, .. } if *of == pid))
+            .is_some(),
+        xid,
+        nvmap: deaths.recent(at, |notice| matches!(notice, Notice::NvMap(_))).is_some(),
+        memory_fine: is_memory_fine(process),
+        said: state.said.filter(|(then, _)| young(Some(*then))).map(|(_, cause)| cause),
+    };
+    (evidence, xid)
+}
+
+/// Acts upon what the kernel and the driver have said of the GPU.
+fn act(current: &Current, gateway: &Gateway) {
+    let deaths = &gateway.process.deaths;
+    let xids = std::mem::take(&mut *deaths.xids.borrow_mut());
+    let (down, was_down) = deaths.gpu.get();
+    deaths.gpu.set((down, down));
+    let fault = xids.first().map(|code| Some(*code)).or((down && !was_down).then_some(None));
+    let up = was_down && !down;
+    if fault.is_none() && !up {
+        return;
+    }
+    for (n, gateway) in both(current).into_iter().enumerate() {
+        for (target, config) in gateway.config.targets.iter().enumerate() {
+            if config.place != Place::Local {
+                continue;
+            }
+            let mut store = gateway.store.borrow_mut();
+            if let Some(xid) = fault
+                && store.latch(target, xid)
+                && n == 0
+            {
+                gateway.metrics.turned(target, Turned::Latched);
+                death_events::latched(&config.name, xid, gateway.advice(target, Cause::Xid));
+            } else if up && store.unlatch(target) && n == 0 {
+                death_events::unlatched(&config.name);
+            }
+        }
+    }
+}
+
+/// The routing in use, and the one that is tried.
+fn both(current: &Current) -> Vec<Rc<Gateway>> {
+    let candidate = current.candidate().map(|candidate| Rc::clone(&candidate.gateway));
+    std::iter::once(current.get()).chain(candidate).collect()
+}
+
+fn targets(gateway: &Gateway, server: &Server) -> Vec<usize> {
+    let is = |of: &Option<Rc<Server>>| of.as_ref().is_some_and(|of| std::ptr::eq(&**of, server));
+    gateway.servers.iter().enumerate().filter(|(_, of)| is(of)).map(|(target, _)| target).collect()
+}
+
+fn is_probed(gateway: &Gateway, target: usize) -> bool {
+    let config = gateway.config.targets.get(target);
+    config.is_some_and(|target| probe::interval(&gateway.config.health.probe, target).is_some())
+}
+
+fn is_memory_fine(process: &Process) -> bool {
+    process.memory.get().is_none_or(|decision| decision.pressure == Pressure::Green)
+}
+
+/// Where its process listens: on this box's own address.
+fn address(target: &Target) -> Option<Address> {
+    let (TargetUrl::Http { host, port, .. } | TargetUrl::Https { host, port, .. }) = &target.url else {
+        return None;
+    };
+    let ip =
+        if host == "localhost" { Some(IpAddr::V4(Ipv4Addr::LOCALHOST)) } else { host.parse::<IpAddr>().ok() };
+    let own = |ip: IpAddr| match ip {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    let ip = ip.map(own).filter(|ip| ip.to_canonical().is_loopback() || target.process.is_some())?;
+    (target.place == Place::Local).then(|| Address { ip, port: *port, hint: target.process.clone() })
+}
+
+#[cfg(test)]
+#[path = "deaths_tests.rs"]
+mod tests;

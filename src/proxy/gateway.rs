@@ -11,14 +11,16 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::body::Budget;
 use super::cancel::Live;
+use super::deaths::{Deaths, Server};
 use super::places::Places;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
 use super::upstream::{ProxyRules, SetupError, Upstreams};
 use super::{drills, news, pressure};
 use crate::cause::{Cause, Failure};
-use crate::config::{Config, Place, Target};
+use crate::config::{Config, Kind, Place, Target};
 use crate::gate::pool::{Buffer, Pool};
+use crate::health::death::{Engine, advice};
 use crate::health::store::Store;
 use crate::memory::{self, Decision};
 use crate::observe::metrics::{Gauges, Metrics};
@@ -62,6 +64,8 @@ pub struct Process {
     pub noted: RefCell<heapless::Vec<memory::Event, 16>>,
     /// What knows the GPUs and hears the kernel.
     pub helper: Helper,
+    /// What is known of local servers' processes.
+    pub deaths: Deaths,
 }
 
 /// One per configuration, on the process's one thread. A request keeps the one that it began with.
@@ -78,6 +82,8 @@ pub struct Gateway {
     pub upstreams: Upstreams,
     /// Where places at each target are taken.
     pub lanes: Vec<Lane>,
+    /// The process behind each target, where it is this box's.
+    pub servers: Vec<Option<Rc<Server>>>,
     /// Where each target's and key's budgets are counted.
     pub accounts: Accounts,
     /// Counters.
@@ -123,6 +129,8 @@ impl Gateway {
             spending.open(folder, utc());
         }
         let (lanes, accounts) = (places.lanes(&config), spending.accounts(&config));
+        let deaths = Deaths::default();
+        let servers = deaths.servers(&config);
         let gateway = Gateway {
             process: Rc::new(Process {
                 live: Rc::new(Live::default()),
@@ -139,7 +147,9 @@ impl Gateway {
                 memory: Cell::default(),
                 noted: RefCell::default(),
                 helper: Helper::default(),
+                deaths,
             }),
+            servers,
             lanes,
             accounts,
             store: RefCell::new(Store::new(
@@ -159,6 +169,7 @@ impl Gateway {
             random: SystemRandom::new(),
             config,
         };
+        gateway.watch_servers();
         gateway.bounds_count(None);
         Ok(gateway)
     }
@@ -187,8 +198,9 @@ impl Gateway {
             .renewed(&config.health, config.targets.iter().map(|new| (same(new), new.discovered)));
         let lanes = self.process.places.lanes(&config);
         let accounts = self.process.spending.accounts(&config);
-        Ok(Gateway {
+        let gateway = Gateway {
             process: Rc::clone(&self.process),
+            servers: self.process.deaths.servers(&config),
             lanes,
             accounts,
             store: RefCell::new(store),
@@ -203,7 +215,18 @@ impl Gateway {
             clock: RefCell::new(Steps::new(crate::time::now(), crate::time::wall())),
             random: SystemRandom::new(),
             config,
-        })
+        };
+        gateway.watch_servers();
+        Ok(gateway)
+    }
+
+    fn watch_servers(&self) {
+        let mut store = self.store.borrow_mut();
+        for (index, target) in self.config.targets.iter().enumerate() {
+            if target.place == Place::Local {
+                store.watch(index);
+            }
+        }
     }
 
     /// A gate buffer; waits at most `limits.queue_time` for one. Waiters are served in order. A gated attempt
@@ -342,6 +365,18 @@ impl Gateway {
     #[must_use]
     pub fn place(&self, target: usize) -> Option<&'static str> {
         self.config.targets.get(target).map(|target| target.place.as_str())
+    }
+
+    /// What its operator can do about such a death of `target`.
+    #[must_use]
+    pub fn advice(&self, target: usize, cause: Cause) -> &'static str {
+        let engine = match self.config.targets.get(target).map(|target| target.kind) {
+            Some(Kind::Ollama) => Engine::Ollama,
+            Some(Kind::Llamacpp) => Engine::Llamacpp,
+            Some(Kind::Vllm) => Engine::Vllm,
+            _ => Engine::Other,
+        };
+        advice(engine, cause)
     }
 
     /// A target's name.

@@ -1,9 +1,10 @@
 //! What the health store has to tell, told in the journal.
 
 use super::gateway::Gateway;
-use crate::cause::Failure;
-use crate::health::{Change, News};
-use crate::observe::{Turned, events, health_events};
+use crate::cause::{Cause, Failure};
+use crate::health::{Change, News, Restricted};
+use crate::limits;
+use crate::observe::{Turned, death_events, events, health_events};
 
 /// Tells each once.
 pub fn say(gateway: &Gateway, news: &[News]) {
@@ -20,6 +21,16 @@ pub fn say(gateway: &Gateway, news: &[News]) {
             Change::Readmitted => health_events::target_readmitted(name, model),
             Change::ProbeDown(cause) => health_events::probe_down(name, cause),
             Change::ProbeUp => health_events::probe_up(name),
+            Change::Hangs => death_events::server_hangs(name, gateway.advice(*target, Cause::Hang)),
+            Change::Back => death_events::server_back(name),
+            Change::Strained(to) => {
+                let most = match to {
+                    Restricted::To(tokens) => Some(tokens),
+                    Restricted::Banned => None,
+                };
+                let advice = gateway.advice(*target, Cause::OomKill);
+                death_events::model_banned(name, model, most, limits::STRAIN_BAN, advice);
+            }
         }
     }
 }
@@ -36,5 +47,8 @@ pub const fn turned(what: Change) -> Turned {
         Change::Readmitted => Turned::Readmitted,
         Change::ProbeDown(_) => Turned::ProbeDown,
         Change::ProbeUp => Turned::ProbeUp,
+        Change::Hangs => Turned::Hangs,
+        Change::Back => Turned::Back,
+        Change::Strained(_) => Turned::Banned,
     }
 }

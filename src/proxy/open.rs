@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use super::deaths::{self, Bound, Fate};
 use super::gaps::Gaps;
 use super::gateway::Gateway;
 use super::news;
@@ -28,6 +29,8 @@ pub struct Terms {
     estimate: Estimate,
     /// They are so small that they need no places.
     pub placeless: bool,
+    /// They may have a model loaded anew.
+    pub reloads: bool,
 }
 
 /// One attempt's.
@@ -37,6 +40,8 @@ pub struct Open {
     ticket: Option<Ticket>,
     hold: Option<Hold>,
     _place: Option<Place>,
+    /// Its place among those that its server's death ends.
+    bound: Option<Bound>,
     estimate: Estimate,
     /// The request went to the target, which may have worked on it.
     pub sent: bool,
@@ -58,6 +63,7 @@ impl Terms {
             model: call.model.clone(),
             estimate: Estimate { input: call.prompt_tokens, output_max },
             placeless: false,
+            reloads: false,
         }
     }
 
@@ -90,7 +96,8 @@ impl Terms {
             return Err(Failure::with(Cause::Suspended, &Passed::Full.in_words()));
         }
         let begun = gateway.store.borrow_mut().begin(target, &self.model, last_resort, at);
-        let ticket = begun.map_err(|why| Failure::with(Cause::Suspended, &why.in_words()))?;
+        let mut ticket = begun.map_err(|why| Failure::with(Cause::Suspended, &why.in_words()))?;
+        ticket.prompt_tokens = self.estimate.input;
         let price = config.and_then(|target| target.price);
         Ok(Open {
             hold: spending.begin(&gateway.accounts, target, price, self.key, self.estimate, when),
@@ -98,6 +105,7 @@ impl Terms {
             began: at,
             ticket: Some(ticket),
             _place: place,
+            bound: deaths::begins(gateway, target, &self.model, self.reloads, at),
             estimate: self.estimate,
             sent: false,
             gaps: Gaps::default(),
@@ -113,8 +121,17 @@ impl Open {
         self.began
     }
 
+    /// By what it is told that its server has died.
+    #[must_use]
+    pub fn fate(&self) -> Option<Rc<Fate>> {
+        self.bound.as_ref().map(Bound::fate)
+    }
+
     /// Its answer has begun; `None` where it is passed on as it comes.
     pub fn answered(&self, after: Option<Duration>, at: Instant) {
+        if let Some(bound) = &self.bound {
+            bound.answered();
+        }
         if let Some(ticket) = &self.ticket {
             self.gateway.store.borrow_mut().answered(ticket, self.estimate.input, after, at);
         }
@@ -179,6 +196,10 @@ const fn worked(cause: Cause) -> bool {
             | Cause::Closed
             | Cause::Crashed
             | Cause::Oom
+            | Cause::OomKill
+            | Cause::CudaOom
+            | Cause::Xid
+            | Cause::Hang
             | Cause::ErrorInStream
             | Cause::Protocol
             | Cause::Empty

@@ -221,7 +221,7 @@ fn a_long_error_is_an_error() {
     ));
     let mut relay = Relay::new(CHAT, Edits::default());
     let out = pushed(&mut relay, &long(&event));
-    assert_eq!(relay.said().error.as_ref().map(|error| error.cause), Some(Cause::Oom));
+    assert_eq!(relay.said().error.as_ref().map(|error| error.cause), Some(Cause::CudaOom));
     assert_eq!((text(&out).len(), relay.said().error_shown, relay.cut_inside_event()), (0, false, false));
 }
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::deaths::{self, ProcessStatus};
 use super::gateway::Gateway;
 use crate::cause::Cause;
 use crate::config::{Config, Egress, Place, Target};
@@ -48,6 +49,8 @@ pub struct TargetStatus {
     pub money: Option<MoneyStatus>,
     /// What left the box to it today (UTC); `None` where it is on the box.
     pub sent_today: Option<SentStatus>,
+    /// The process behind it, where it is this box's.
+    pub process: Option<ProcessStatus>,
     /// The models that were lately asked for there.
     pub models: Vec<ModelStatus>,
 }
@@ -75,6 +78,8 @@ pub struct ModelStatus {
     pub first_token_p95_ms: Option<u64>,
     /// The p95 of the gaps between tokens.
     pub gap_p95_ms: Option<u64>,
+    /// The longest prompt that it gets, in tokens, where memory ran out twice.
+    pub most_prompt_tokens: Option<u64>,
 }
 
 /// A day's money at one target, in millionths of the unit that prices are in.
@@ -127,6 +132,7 @@ pub(super) fn of(gateway: &Gateway, target: usize, at: Instant) -> TargetStatus 
             let sent = gateway.metrics.egress_on(target, gateway.day());
             SentStatus { requests: sent.requests, prompt_tokens: sent.prompt_tokens }
         }),
+        process: deaths::status(gateway, target, at),
         models: views.iter().map(model).collect(),
     }
 }
@@ -267,6 +273,7 @@ fn model(view: &View) -> ModelStatus {
         in_flight: view.in_flight,
         first_token_p95_ms: view.first_token_p95.map(ms),
         gap_p95_ms: view.gap_p95.map(ms),
+        most_prompt_tokens: view.most_prompt,
     }
 }
 

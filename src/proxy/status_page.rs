@@ -1,5 +1,6 @@
 //! The status in words, as `edgeward status` prints it.
 
+use super::deaths::ProcessStatus;
 use super::gpus::{GpuStatus, OneGpu};
 use super::operator::{MemoryStatus, RolloutStatus, SideStatus, Status};
 use super::standing::{SentStatus, TargetStatus};
@@ -108,6 +109,16 @@ fn show_target(target: &TargetStatus, width: usize, page: &mut Page) {
     if !terms.is_empty() {
         page.line("      ", &terms.join("; "));
     }
+    if let Some(ProcessStatus { pid, since_secs, found, others }) = &target.process {
+        let who = pid.map_or_else(String::new, |pid| format!("process {pid}, "));
+        let since = since_secs.map_or_else(String::new, |secs| format!(", known for {secs} s"));
+        let more = if *others > 0 { format!(", {others} beside it") } else { String::new() };
+        let line = match since_secs {
+            Some(_) => format!("{who}found by {found}{since}{more}"),
+            None => format!("its process is not known: {found}"),
+        };
+        page.line("      ", &line);
+    }
     for model in &target.models {
         let mut figures = Vec::new();
         figures.extend(model.first_token_p95_ms.map(|ms| format!("first token p95 {ms} ms")));
@@ -115,6 +126,9 @@ fn show_target(target: &TargetStatus, width: usize, page: &mut Page) {
         if model.failure_permille > 0 {
             let rate = Permille(model.failure_permille);
             figures.push(format!("{rate} of {} failed in the last minute", model.samples));
+        }
+        if let Some(most) = model.most_prompt_tokens {
+            figures.push(format!("prompts of {most} tokens at most: it ran out of memory twice"));
         }
         let reason = model.reason.as_deref().unwrap_or("is fit");
         let sign = match model.standing.as_str() {
@@ -195,6 +209,12 @@ mod tests {
                 price_assumed: true,
             }),
             sent_today: Some(SentStatus { requests: 12, prompt_tokens: 3400 }),
+            process: Some(ProcessStatus {
+                pid: Some(71),
+                since_secs: Some(9),
+                found: "its socket".to_owned(),
+                others: 2,
+            }),
             models: vec![ModelStatus {
                 model: "big\u{1b}[2J\u{202e}".to_owned(),
                 standing: "out".to_owned(),
@@ -206,6 +226,7 @@ mod tests {
                 in_flight: 0,
                 first_token_p95_ms: Some(412),
                 gap_p95_ms: None,
+                most_prompt_tokens: Some(4000),
             }],
         }
     }
@@ -264,8 +285,10 @@ mod tests {
       50.5% of its weight of 100; 4 requests at once at most, 3 waiting; sent
         off this box today: 12 requests, 3400 prompt tokens; spent 1.25 today of
         5.00 (its price is assumed)
+      process 71, found by its socket, known for 9 s, 2 beside it
       - big?[2J? rests for another 8 s after failing repeatedly: out of memory;
-        first token p95 412 ms, 60% of 10 failed in the last minute
+        first token p95 412 ms, 60% of 10 failed in the last minute, prompts of
+        4000 tokens at most: it ran out of memory twice
   prompts of these keys stay near: shop: this box
 "
         );

@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(find("B15").unwrap().unwrap().kind, "llamacpp");
         assert_eq!(find("B55").unwrap().unwrap().text.unwrap().len(), 300_000);
         assert_eq!(find("B36").unwrap().unwrap().text.as_deref(), Some(""));
-        assert_eq!(find("B07").unwrap().unwrap().causes, [Cause::Oom]);
+        assert_eq!(find("B07").unwrap().unwrap().causes, [Cause::CudaOom]);
         let nested = find("B03").unwrap().unwrap().script.payload().concat();
         let value: serde_json::Value = serde_json::from_slice(&nested).unwrap();
         assert_eq!(value["error"], r#"POST predict: Post "http://127.0.0.1:41233/completion": EOF"#);

@@ -3,5 +3,7 @@
 pub mod alarm;
 pub mod helper;
 pub mod places;
+pub mod process;
 pub mod reach;
 pub mod sampler;
+pub mod sockets;

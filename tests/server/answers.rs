@@ -166,7 +166,7 @@ fn when_all_fail_each_dialect_names_every_target_and_cause() {
                 }
                 assert_eq!(
                     answer.header("x-edgeward-attempts"),
-                    Some("a:refused,b:oom,c:protocol"),
+                    Some("a:refused,b:cuda_oom,c:protocol"),
                     "{path}"
                 );
                 assert_eq!(answer.header("x-edgeward-target"), None);
@@ -333,7 +333,7 @@ fn an_error_event_after_the_commit_ends_the_stream() {
             ("hi", 1, false, false)
         );
         assert_eq!(program.metric("edgeward_requests_total{outcome=\"broken\"}").await, 1.0);
-        assert_eq!(program.metric("edgeward_attempts_total{target=\"a\",result=\"oom\"}").await, 1.0);
+        assert_eq!(program.metric("edgeward_attempts_total{target=\"a\",result=\"cuda_oom\"}").await, 1.0);
     });
 }
 

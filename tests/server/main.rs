@@ -13,6 +13,8 @@ mod answers;
 mod beats;
 mod budgets;
 mod cancel;
+mod deaths;
+mod dying;
 mod endpoints;
 mod health;
 mod hedges;

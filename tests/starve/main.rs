@@ -10,8 +10,12 @@
 use std::time::Duration;
 
 mod clock;
+mod deaths;
 mod descriptors;
 mod disk;
+#[expect(dead_code, reason = "the server's tests use more of it")]
+#[path = "../server/dying.rs"]
+mod dying;
 mod flash;
 mod memory;
 #[expect(dead_code, reason = "the server's tests use more of it")]

@@ -96,7 +96,7 @@ impl Cgroup {
     }
 
     /// Words before a program that runs in it from its first page on.
-    fn within(&self) -> [String; 4] {
+    pub fn within(&self) -> [String; 4] {
         let procs = self.0.join("cgroup.procs");
         let script = format!("echo $$ > {} && exec \"$@\"", procs.display());
         ["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]

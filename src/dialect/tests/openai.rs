@@ -174,7 +174,7 @@ fn every_shape_of_an_error_is_one() {
             ),
             (r#"{"error":"Request failed during generation: y","error_type":"generation"}"#, "error=crashed"),
             (r#"{"type":"error","message":"boom"}"#, "error=error_in_stream"),
-            (r#"{"error_message":"CUDA out of memory"}"#, "error=oom"),
+            (r#"{"error_message":"CUDA out of memory"}"#, "error=cuda_oom"),
             (r#"{"error_type":"overloaded"}"#, "error=overloaded"),
             (
                 r#"{"object":"error","message":"boom","type":"InternalServerError","param":null,"code":500}"#,

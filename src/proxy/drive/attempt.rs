@@ -40,6 +40,7 @@ impl Driver {
                 return self.failed(failure);
             }
         }
+        self.pace.fate = self.account.fate();
         let gateway = Rc::clone(&self.job.gateway);
         match self.pace.run(gateway.upstreams.connect(target, fresh)).await {
             Err(action) => action,

@@ -10,6 +10,7 @@ use super::{Driver, Stage};
 use crate::cause::{Cause, Failure};
 use crate::dialect::reply;
 use crate::observe::{Limit, Outcome, events};
+use crate::proxy::deaths;
 use crate::proxy::head;
 use crate::proxy::outlet::Head;
 use crate::proxy::refusal;
@@ -51,9 +52,10 @@ impl Driver {
                 self.pace.outlet.bytes(Bytes::from_static(line_end));
             }
         }
-        let failure = Failure { cause, detail: std::mem::take(&mut self.attempt.detail) };
+        let mut failure = Failure { cause, detail: std::mem::take(&mut self.attempt.detail) };
         // The upstream's part is over: it must not wait for the client to read its error.
         let target = self.target();
+        deaths::explain(&self.job.gateway, target, &mut failure, now());
         let streams = matches!(self.attempt.stage, Stage::Relay(_));
         let translation = self.attempt.translation.take();
         self.next_attempt(self.attempt.candidate);

@@ -1,8 +1,9 @@
 //! The attempt beside a late one: from its connection to its verdict, within one future. Dropping it is the cancel.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -111,7 +112,15 @@ impl Hedges {
         permit: OwnedSemaphorePermit,
         mut open: Open,
     ) -> Box<Over> {
-        let end = self.attempt(candidate, buffer, permit, &mut open).await;
+        let fate = open.fate();
+        let end = {
+            let mut attempt = std::pin::pin!(self.attempt(candidate, buffer, permit, &mut open));
+            poll_fn(|cx| match fate.as_ref().map(|fate| fate.poll(cx)) {
+                Some(Poll::Ready(cause)) => Poll::Ready(Err(Failure::new(cause).into())),
+                Some(Poll::Pending) | None => attempt.as_mut().poll(cx),
+            })
+            .await
+        };
         Box::new(Over { candidate, open, end })
     }
 
@@ -215,7 +224,7 @@ impl Driver {
 
     /// Before a commit: of two attempts the other one may be the answer. Ends the one that is not.
     pub(super) fn settle(&mut self) {
-        self.pace.hedge = None;
+        (self.pace.hedge, self.pace.fate) = (None, None);
         let Some(over) = self.pace.over.take() else { return };
         let Over { candidate, open, end: Ok(won) } = *over else { return };
         self.next_attempt(candidate);

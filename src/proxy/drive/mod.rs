@@ -117,7 +117,8 @@ pub async fn drive(job: Job) {
     let heartbeat = if job.call.stream { plan.heartbeat } else { None };
     let exchange = Exchange::new(plan.candidates.clone(), job.call.prompt_tokens, heartbeat, total, at)
         .retrying(&job.gateway.config.retry, job.gateway.random());
-    let account = Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began);
+    let account = Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began)
+        .reloading(may_reload(job.call.dialect, &job.body.bytes));
     let pace = Pace {
         clock: Clock::new(Rc::clone(&job.cancel), at),
         exchange,
@@ -125,6 +126,7 @@ pub async fn drive(job: Job) {
         dialect: job.call.dialect,
         id: job.id.clone(),
         head_sent: false,
+        fate: None,
         hedges: None,
         hedge: None,
         over: None,
@@ -143,6 +145,14 @@ pub async fn drive(job: Job) {
     }
     .run()
     .await;
+}
+
+/// Whether Ollama may end a model's runner because of this request: it asks for other options than the runner has, or for
+/// its end. A prompt that speaks of these does no harm.
+fn may_reload(dialect: Dialect, body: &[u8]) -> bool {
+    let ollama = matches!(dialect, Dialect::OllamaChat | Dialect::OllamaGenerate);
+    let words = [b"\"num_".as_slice(), b"keep_alive", b"use_mmap", b"main_gpu"];
+    ollama && words.iter().any(|word| memchr::memmem::find(body, word).is_some())
 }
 
 struct Driver {
@@ -255,6 +265,7 @@ impl Driver {
 
     /// Lets go of whatever the last attempt holds: this is the cancel.
     fn next_attempt(&mut self, candidate: usize) {
+        self.pace.fate = None;
         let before = std::mem::take(&mut self.attempt);
         if let (Stage::Gate(gate) | Stage::Committed(gate, _), Some((buffer, _))) =
             (before.stage, &mut self.room)

@@ -8,9 +8,11 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
 use super::hedge::{Hedges, Over, Running};
+use crate::cause::Cause;
 use crate::dialect::{Dialect, reply};
 use crate::limits;
 use crate::proxy::clock::{Clock, First};
+use crate::proxy::deaths::Fate;
 use crate::proxy::exchange::{Action, Event, Exchange};
 use crate::proxy::head;
 use crate::proxy::outlet::{Head, Outlet};
@@ -24,6 +26,8 @@ pub(super) struct Pace {
     pub(super) dialect: Dialect,
     pub(super) id: String,
     pub(super) head_sent: bool,
+    /// By what the present attempt is told that its server has died.
+    pub(super) fate: Option<Rc<Fate>>,
     /// What hedges are made of, where they are on.
     pub(super) hedges: Option<Rc<Hedges>>,
     pub(super) hedge: Option<Running>,
@@ -35,6 +39,8 @@ pub(super) struct Pace {
 enum Either<T> {
     Io(T),
     Hedge(Box<Over>),
+    /// The process that the attempt waits for has died.
+    Died(Cause),
 }
 
 impl Pace {
@@ -42,8 +48,12 @@ impl Pace {
     pub(super) async fn run<T>(&mut self, io: impl Future<Output = T>) -> Result<T, Action> {
         let mut io = std::pin::pin!(io);
         loop {
-            let hedge = &mut self.hedge;
+            let (hedge, fate) = (&mut self.hedge, &self.fate);
             let mut either = std::pin::pin!(poll_fn(|cx| {
+                // Before what it has left on the socket: a stream that commits now would break.
+                if let Some(Poll::Ready(cause)) = fate.as_ref().map(|fate| fate.poll(cx)) {
+                    return Poll::Ready(Either::Died(cause));
+                }
                 if let Poll::Ready(done) = io.as_mut().poll(cx) {
                     return Poll::Ready(Either::Io(done));
                 }
@@ -56,6 +66,10 @@ impl Pace {
             let action = match first {
                 First::Done(Either::Io(done)) => return Ok(done),
                 First::Done(Either::Hedge(over)) => self.hedge_over(over),
+                First::Done(Either::Died(cause)) => {
+                    self.fate = None;
+                    self.exchange.on(Event::Failed(cause), now())
+                }
                 First::Deadline => self.exchange.on(Event::Deadline, now()),
                 First::Stop(cause) => self.exchange.on(Event::Stop(cause), now()),
             };

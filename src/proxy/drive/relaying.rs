@@ -49,8 +49,7 @@ impl Driver {
                 let wire = self.wire();
                 let mut relay = Box::new(Relay::new(wire, self.edits()).expecting(call.choices));
                 if wire != call.dialect {
-                    self.attempt.translation =
-                        Translation::new(wire, call.dialect, self.terms())
+                    self.attempt.translation = Translation::new(wire, call.dialect, self.terms())
                         .map(|translation| Box::new(translation.expecting(call.choices)));
                     head::typed(&mut headers, Some(call.dialect.framing()));
                 }

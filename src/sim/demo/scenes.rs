@@ -55,7 +55,7 @@ pub const SCENES: [Scene; 11] = [
         title: "the box runs out of memory: a 500 before its first token",
         script: r#"WAIT 30
 REPLY 500 application/json | {"error":{"message":"CUDA out of memory. Tried to allocate 2.00 GiB","type":"server_error","code":500}}"#,
-        ..dies("die:oom", "", "box:oom,cloud:committed")
+        ..dies("die:oom", "", "box:cuda_oom,cloud:committed")
     },
     Scene {
         title: "the box says 200, and then that it failed",

@@ -54,6 +54,7 @@ fn target(url: TargetUrl, place: Place) -> Target {
         max_concurrent: None,
         capabilities: crate::config::Capabilities::default(),
         probe: crate::config::TargetProbe::default(),
+        process: None,
         metered: false,
         price: None,
         budget: crate::config::Budget::default(),
