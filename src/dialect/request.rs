@@ -16,7 +16,7 @@ use super::Dialect;
 use super::needs::Scan;
 pub use super::needs::{Conversation, Needs};
 use crate::limits;
-use crate::wire::json;
+use crate::wire::json::{self, Cursor, key_is};
 
 /// What a request asks for, as far as routing and the gate need to know.
 #[derive(Clone, Debug)]
@@ -35,6 +35,8 @@ pub struct Call {
     pub max_tokens: Option<u64>,
     /// How many answers beside each other it asked for (OpenAI's `n`).
     pub choices: u32,
+    /// Ollama's `options`, as far as edgeward reads them.
+    pub options: Options,
     /// The prompt's length, estimated from the body, in tokens.
     pub prompt_tokens: u64,
     /// What not every target can do.
@@ -42,6 +44,17 @@ pub struct Call {
     /// Which conversation it belongs to, where there is one.
     pub conversation: Option<Conversation>,
     spans: Spans,
+}
+
+/// Ollama's `options` that a model is loaded by: with others than it was loaded with it is loaded again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `num_ctx`, in tokens.
+    pub num_ctx: Option<u32>,
+    /// `num_batch`, in tokens.
+    pub num_batch: Option<u32>,
+    /// `num_gpu`, in layers.
+    pub num_gpu: Option<i32>,
 }
 
 /// Where in the body the fields are that a target may need changed.
@@ -135,6 +148,7 @@ pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Call, BadRequest> {
         wants_progress: draft.wants_progress,
         max_tokens: draft.max_tokens,
         choices: draft.choices.unwrap_or(1).max(1),
+        options: draft.options,
         prompt_tokens: profile.estimated_tokens(),
         needs: reader.scan.needs,
         conversation: reader.scan.conversation(),
@@ -154,6 +168,7 @@ impl Call {
             wants_progress: false,
             max_tokens: None,
             choices: 1,
+            options: Options::default(),
             prompt_tokens: 0,
             needs: Needs::default(),
             conversation: None,
@@ -251,6 +266,7 @@ struct Draft {
     wants_progress: bool,
     max_tokens: Option<u64>,
     choices: Option<u32>,
+    options: Options,
     spans: Spans,
 }
 
@@ -300,7 +316,10 @@ impl<'a> Reader<'a> {
                 self.call.max_tokens = text.parse().ok().or(self.call.max_tokens);
             }
             "n" => self.call.choices = text.parse().ok(),
-            "options" => self.call.max_tokens = num_predict(text).or(self.call.max_tokens),
+            "options" => {
+                let (limit, options) = ollama_options(text);
+                (self.call.max_tokens, self.call.options) = (limit.or(self.call.max_tokens), options);
+            }
             _ => {}
         }
         Ok(())
@@ -334,13 +353,27 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Ollama's token limit lives in `options`.
-fn num_predict(options: &str) -> Option<u64> {
-    #[derive(serde::Deserialize)]
-    struct Options {
-        num_predict: Option<u64>,
-    }
-    serde_json::from_str::<Options>(options).ok()?.num_predict
+/// Ollama's token limit, and the options that its models are loaded by. A negative number is the server's own choice.
+fn ollama_options(text: &str) -> (Option<u64>, Options) {
+    let mut limit = None;
+    let mut options = Options::default();
+    let mut at = Cursor::new(text.as_bytes());
+    let seen = at.object(|key, at| {
+        let number = at.number()?;
+        if key_is(key, "num_predict") {
+            limit = number.and_then(|number| u64::try_from(number).ok());
+        } else if key_is(key, "num_ctx") {
+            options.num_ctx = number.and_then(|number| u32::try_from(number).ok());
+        } else if key_is(key, "num_batch") {
+            options.num_batch = number.and_then(|number| u32::try_from(number).ok());
+        } else if key_is(key, "num_gpu") {
+            options.num_gpu = number.and_then(|number| i32::try_from(number).ok());
+        }
+        Ok(())
+    });
+    // Of another form: its target may judge it.
+    let _other_form = seen;
+    (limit, options)
 }
 
 impl<'de> DeserializeSeed<'de> for &mut Reader<'de> {

@@ -63,11 +63,9 @@ pub enum Why {
 impl Why {
     /// Whether such a target is asked rather than nobody, one request at a time: it failed a moment ago, or shows with a
     /// stream that may be a long one that it has recovered; a client that would get an error anyhow loses nothing by it.
-    /// So is one whose box is about to run out of memory, without that bound: nothing here knows yet what one request
-    /// needs, and a box with no other target would be shut by every load of a model.
     #[must_use]
     pub const fn is_rest(self) -> bool {
-        matches!(self, Why::Open(..) | Why::HalfOpen | Why::PressureRed)
+        matches!(self, Why::Open(..) | Why::HalfOpen)
     }
 
     /// Whether such a target is asked rather than nobody: it answers, only badly.
@@ -110,7 +108,7 @@ impl Why {
             Why::ModelMissing => "does not have this model".to_owned(),
             Why::WaitingForTime => "waits for this box's clock to be set".to_owned(),
             Why::PressureRed => {
-                "gets nothing new that another can answer: the box is about to run out of memory".to_owned()
+                "gets nothing new: the box is about to run out of memory".to_owned()
             }
             Why::PressureAmber => "gets only small requests: the box is low on memory".to_owned(),
         }

@@ -234,9 +234,7 @@ impl Store {
             spoke: Cell::default(),
         };
         let Some(entry) = self.targets.get_mut(target) else { return Ok(ticket) };
-        if let Some(why) = entry.shut(now)
-            && !(last_resort && why == Why::PressureRed)
-        {
+        if let Some(why) = entry.shut(now) {
             return Err(why);
         }
         let seed = mixed(self.seed, target as u64);
