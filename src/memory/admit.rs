@@ -3,9 +3,13 @@
 //! Most of the watchdog's work: a model that is loaded takes memory faster than any trend can tell, so that the
 //! request that asks for it has to be looked at before it is sent.
 
+mod server;
+
 use std::time::Duration;
 
 use crate::health::Pressure;
+
+pub use server::{Outcome, Server, Ticket, Went};
 
 /// What a request asks of a model server, as far as its memory goes.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +48,13 @@ pub struct Room {
     pub total: Option<u32>,
     /// To be left free there, in KiB.
     pub floor: u32,
+    /// Free beside it and above that floor, in KiB: the box's memory, where a card is too small for all of a model and
+    /// the server lets the processor have the rest. `None` where there is one memory only.
+    pub spill: Option<u32>,
+    /// What loads under way still take, at all servers of this box, in KiB: the sum of their [`Server::promised`].
+    pub promised: u32,
+    /// How long a cloud that is there for this request usually takes to its first token; `None` without one.
+    pub cloud: Option<Duration>,
 }
 
 /// What becomes of a request at one local server.
@@ -66,7 +77,7 @@ pub enum NoRoom {
     NotResident,
     /// Amber, and it is not small: this many tokens.
     NotSmall(u64),
-    /// Its model needs this much and there is that much, in KiB.
+    /// Its model, or what its prompt takes beyond it, needs this much and there is that much, in KiB.
     TooLarge {
         /// To be loaded.
         need: u32,

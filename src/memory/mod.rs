@@ -5,8 +5,10 @@
 
 pub mod admit;
 pub mod board;
+pub mod facts;
 pub mod kernel;
 mod machine;
+pub mod need;
 mod predict;
 mod reason;
 pub mod recorder;
