@@ -10,6 +10,9 @@ pub const PRESSURE: &str = "c41f0b7a95de4e3c8a627f13d0958b6e";
 /// `memory_source_missing`: a file that tells of memory cannot be read.
 pub const MEMORY_SOURCE_MISSING: &str = "7be2d9601c3f4a58b94c0e5f8271a6d3";
 
+/// `request_shed`: a local target was passed over because of the box's memory.
+pub const REQUEST_SHED: &str = "1540973b0f1a2506c15b5fd183b5764e";
+
 /// How memory stands, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
@@ -85,5 +88,18 @@ pub fn source_missing(path: &Path, error: &io::Error, remedy: &str) {
         edgeward_remedy = remedy,
         "{} cannot be read ({error}); {remedy}",
         path.display()
+    );
+}
+
+/// A request did not go to a local target: `why` in words, and memory's `pressure` at that time.
+pub fn request_shed(request: &str, target: &str, why: &str, pressure: &str) {
+    info!(
+        message_id = REQUEST_SHED,
+        edgeward_event = "request_shed",
+        edgeward_request = request,
+        edgeward_target = target,
+        edgeward_pressure = pressure,
+        edgeward_detail = why,
+        "Request {request} does not go to {target}: {why}"
     );
 }
