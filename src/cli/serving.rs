@@ -15,7 +15,7 @@ use crate::limits;
 use crate::observe::{self, events, health_events};
 use crate::proxy::current::Current;
 use crate::proxy::gateway::Gateway;
-use crate::proxy::{discovery, pressure, probe, spending};
+use crate::proxy::{discovery, facts, pressure, probe, spending};
 use crate::systemd::{Notify, Order, Orders};
 use crate::task;
 use crate::time::{monotonic_micros, now};
@@ -41,6 +41,7 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Sourc
     let place = helper::Place::from_env(&|name: &str| std::env::var(name).ok(), !notify.is_nobody());
     let _helper = helper::greet(place);
     task::start(pressure::keep_watching(Rc::clone(current)));
+    task::start(facts::keep_asking(Rc::clone(current)));
 
     loop {
         let by = tokio::select! {

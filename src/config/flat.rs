@@ -252,7 +252,7 @@ impl Flat {
     }
 
     fn memory(&mut self, memory: &Memory) {
-        let Memory { enabled, board, floor, reserve, amber, red, hold, interval, cgroup } = memory;
+        let Memory { enabled, board, floor, reserve, amber, red, hold, interval, cgroup, warm_up } = memory;
         let cgroup = cgroup.as_ref().map(|path| path.display());
         self.all(
             "memory",
@@ -266,6 +266,7 @@ impl Flat {
                 ("hold", Time(*hold)),
                 ("interval", Time(*interval)),
                 ("cgroup", shown(cgroup.as_ref())),
+                ("warm_up", Flag(*warm_up)),
             ],
         );
     }

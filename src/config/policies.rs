@@ -249,9 +249,10 @@ pub(super) fn rollout(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Option<Roll
 pub(super) fn memory(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Memory {
     let mut memory = Memory::default();
     let Some(section) = top.table(walk, "memory", &schema_policy::MEMORY) else { return memory };
-    let Memory { enabled, board, floor, reserve, amber, red, hold, interval, cgroup } = &mut memory;
+    let Memory { enabled, board, floor, reserve, amber, red, hold, interval, cgroup, warm_up } = &mut memory;
     fill(walk, &section, &mut [
         ("enabled",  Slot::Flag(enabled)),
+        ("warm_up",  Slot::Flag(warm_up)),
         ("amber",    Slot::Time(SECOND, HOUR, amber)),
         ("red",      Slot::Time(SECOND, HOUR, red)),
         ("hold",     Slot::Time(SECOND, HOUR, hold)),

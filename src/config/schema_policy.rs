@@ -97,8 +97,10 @@ pub(super) static ROLLOUT: Keys = table(
 
 pub(super) static MEMORY: Keys = table(
     "[memory]",
-    &["enabled", "board", "floor", "reserve", "amber", "red", "hold", "interval", "cgroup"],
+    &["enabled", "board", "floor", "reserve", "amber", "red", "hold", "interval", "cgroup", "warm_up"],
     &[
+        ("preload", "write warm_up = true"),
+        ("warmup", "write warm_up = true"),
         ("threshold", "write floor = \"1GiB\""),
         ("min_free", "write floor = \"1GiB\""),
         ("every", "write interval = \"100ms\""),

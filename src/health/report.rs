@@ -107,9 +107,7 @@ impl Why {
             Why::RefusedKey => "refused our key".to_owned(),
             Why::ModelMissing => "does not have this model".to_owned(),
             Why::WaitingForTime => "waits for this box's clock to be set".to_owned(),
-            Why::PressureRed => {
-                "gets nothing new: the box is about to run out of memory".to_owned()
-            }
+            Why::PressureRed => "gets nothing new: the box is about to run out of memory".to_owned(),
             Why::PressureAmber => "gets only small requests: the box is low on memory".to_owned(),
         }
     }
@@ -195,4 +193,16 @@ pub enum Pressure {
     Amber,
     /// About to run out: nothing new.
     Red,
+}
+
+impl Pressure {
+    /// In a word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Pressure::Green => "green",
+            Pressure::Amber => "amber",
+            Pressure::Red => "red",
+        }
+    }
 }

@@ -481,6 +481,7 @@ pub(super) mod tests {
         let files = [
             include_str!("events.rs"),
             include_str!("health_events.rs"),
+            include_str!("load_events.rs"),
             include_str!("memory_events.rs"),
             include_str!("operator_events.rs"),
             include_str!("reload_events.rs"),

@@ -15,6 +15,7 @@ pub mod health_events;
 mod journal;
 mod kinds;
 mod line;
+pub mod load_events;
 pub mod memory_events;
 pub mod metrics;
 pub mod operator_events;
@@ -25,7 +26,7 @@ mod tally;
 pub mod target_gauges;
 
 pub use events::Record;
-pub use kinds::{Limit, Outcome, Turned};
+pub use kinds::{Limit, Outcome, Shed, Turned};
 pub use line::utc;
 pub use metrics::{Gauges, Metrics};
 pub use tally::Egress;

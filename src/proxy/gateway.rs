@@ -11,6 +11,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::body::Budget;
 use super::cancel::Live;
+use super::facts::{Local, Locals};
 use super::places::Places;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
@@ -20,6 +21,7 @@ use crate::cause::{Cause, Failure};
 use crate::config::{Config, Place, Target};
 use crate::gate::pool::{Buffer, Pool};
 use crate::health::store::Store;
+use crate::memory::admit::Room;
 use crate::memory::{self, Decision};
 use crate::observe::metrics::{Gauges, Metrics};
 use crate::observe::{self, events};
@@ -57,6 +59,10 @@ pub struct Process {
     pub spending: Spending,
     /// How memory stands; `None` while it is not watched.
     pub memory: Cell<Option<Decision>>,
+    /// What is free for models at present; `None` while memory is not watched.
+    pub room: Cell<Option<Room>>,
+    /// What local servers have.
+    pub locals: Locals,
     /// What the predictor is told at its next look; more than it takes is lost.
     pub noted: RefCell<heapless::Vec<memory::Event, 16>>,
 }
@@ -75,6 +81,8 @@ pub struct Gateway {
     pub upstreams: Upstreams,
     /// Where places at each target are taken.
     pub lanes: Vec<Lane>,
+    /// The targets that are local servers, where memory is watched.
+    pub locals: Vec<Option<Rc<Local>>>,
     /// Where each target's and key's budgets are counted.
     pub accounts: Accounts,
     /// Counters.
@@ -120,6 +128,8 @@ impl Gateway {
             spending.open(folder, utc());
         }
         let (lanes, accounts) = (places.lanes(&config), spending.accounts(&config));
+        let locals = Locals::default();
+        let of_targets = locals.of(&config, crate::time::now());
         let gateway = Gateway {
             process: Rc::new(Process {
                 live: Rc::new(Live::default()),
@@ -134,9 +144,12 @@ impl Gateway {
                 places,
                 spending,
                 memory: Cell::default(),
+                room: Cell::default(),
+                locals,
                 noted: RefCell::default(),
             }),
             lanes,
+            locals: of_targets,
             accounts,
             store: RefCell::new(Store::new(
                 &config.health,
@@ -186,6 +199,7 @@ impl Gateway {
         Ok(Gateway {
             process: Rc::clone(&self.process),
             lanes,
+            locals: self.process.locals.of(&config, crate::time::now()),
             accounts,
             store: RefCell::new(store),
             routing: RefCell::new(self.routing.borrow().renewed(&config)),

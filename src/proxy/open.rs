@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use super::facts::room::{self, Held, Wants};
 use super::gaps::Gaps;
 use super::gateway::Gateway;
 use super::news;
@@ -14,6 +15,7 @@ use crate::dialect::event::Usage;
 use crate::dialect::request::Call;
 use crate::health::store::Ticket;
 use crate::health::{Ended, News};
+use crate::memory::admit::Outcome;
 use crate::route::Passed;
 use crate::route::budget::{Account, Estimate, Hold, Used};
 use crate::time::now;
@@ -28,6 +30,8 @@ pub struct Terms {
     estimate: Estimate,
     /// They are so small that they need no places.
     pub placeless: bool,
+    /// What they want of a local server's memory.
+    pub wants: Wants,
 }
 
 /// One attempt's.
@@ -37,6 +41,8 @@ pub struct Open {
     ticket: Option<Ticket>,
     hold: Option<Hold>,
     _place: Option<Place>,
+    /// Of a local server's memory and slots.
+    held: Option<Held>,
     estimate: Estimate,
     /// The request went to the target, which may have worked on it.
     pub sent: bool,
@@ -58,6 +64,7 @@ impl Terms {
             model: call.model.clone(),
             estimate: Estimate { input: call.prompt_tokens, output_max },
             placeless: false,
+            wants: Wants::of(call, output_max),
         }
     }
 
@@ -89,6 +96,7 @@ impl Terms {
         if place.is_none() && !self.placeless {
             return Err(Failure::with(Cause::Suspended, &Passed::Full.in_words()));
         }
+        let held = if self.placeless { None } else { room::begin(gateway, &self.wants, target, at)? };
         let begun = gateway.store.borrow_mut().begin(target, &self.model, last_resort, at);
         let ticket = begun.map_err(|why| Failure::with(Cause::Suspended, &why.in_words()))?;
         let price = config.and_then(|target| target.price);
@@ -98,6 +106,7 @@ impl Terms {
             began: at,
             ticket: Some(ticket),
             _place: place,
+            held,
             estimate: self.estimate,
             sent: false,
             gaps: Gaps::default(),
@@ -114,9 +123,12 @@ impl Open {
     }
 
     /// Its answer has begun; `None` where it is passed on as it comes.
-    pub fn answered(&self, after: Option<Duration>, at: Instant) {
+    pub fn answered(&mut self, after: Option<Duration>, at: Instant) {
         if let Some(ticket) = &self.ticket {
             self.gateway.store.borrow_mut().answered(ticket, self.estimate.input, after, at);
+        }
+        if let Some(held) = &mut self.held {
+            held.answers(at);
         }
     }
 
@@ -130,6 +142,12 @@ impl Open {
         let used = self.used(ended);
         if let Some(hold) = self.hold.take() {
             self.gateway.process.spending.end(hold, used, self.gateway.when(at));
+        }
+        if let Some(mut held) = self.held.take() {
+            let usage = self.answer.flatten().unwrap_or_default();
+            let whole = ended == Ended::Well && self.answer.is_some();
+            let output = usage.completion.filter(|_| whole);
+            held.end(&Outcome { prompt: usage.prompt, output, grew: None, whole }, ended, at);
         }
         let Some(ticket) = self.ticket.take() else { return Vec::new() };
         if self.sent {

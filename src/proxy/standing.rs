@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::facts::LocalStatus;
 use super::gateway::Gateway;
 use crate::cause::Cause;
 use crate::config::{Config, Egress, Place, Target};
@@ -48,6 +49,8 @@ pub struct TargetStatus {
     pub money: Option<MoneyStatus>,
     /// What left the box to it today (UTC); `None` where it is on the box.
     pub sent_today: Option<SentStatus>,
+    /// What it has loaded and has room for, where it is on this box and memory is watched.
+    pub local: Option<LocalStatus>,
     /// The models that were lately asked for there.
     pub models: Vec<ModelStatus>,
 }
@@ -127,6 +130,7 @@ pub(super) fn of(gateway: &Gateway, target: usize, at: Instant) -> TargetStatus 
             let sent = gateway.metrics.egress_on(target, gateway.day());
             SentStatus { requests: sent.requests, prompt_tokens: sent.prompt_tokens }
         }),
+        local: gateway.locals.get(target).and_then(|local| Some(local.as_ref()?.status(at))),
         models: views.iter().map(model).collect(),
     }
 }
@@ -150,6 +154,7 @@ pub(super) fn gauges(gateway: &Gateway, at: Instant) -> Vec<TargetGauges<'_>> {
             first_token_p95: views.iter().filter_map(|view| view.first_token_p95).max(),
             gap_p95: views.iter().filter_map(|view| view.gap_p95).max(),
             waiting: waiting(gateway, target),
+            loaded: gateway.locals.get(target).and_then(|local| local.as_ref()?.residents()),
             ..TargetGauges::default()
         };
         if let Some(money) = money(gateway, target, at) {

@@ -138,7 +138,9 @@ fn no_room(why: NoRoom) -> String {
         }
         NoRoom::TooLarge { need, free } => {
             let (need, free) = (mib(need), mib(free));
-            return format!("would have to load this model, which needs {need} MiB where {free} MiB are free");
+            return format!(
+                "would have to load this model, which needs {need} MiB where {free} MiB are free"
+            );
         }
         NoRoom::Evicts => "would have to unload a model that is answering, for this one",
         NoRoom::Loading => "is loading a model",

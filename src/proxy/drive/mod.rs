@@ -24,6 +24,8 @@ use super::body::{HeldBody, Reserved};
 use super::cancel::{Cancel, Registered};
 use super::clock::Clock;
 use super::exchange::{Action, Event, Exchange};
+use super::facts;
+use super::facts::room::{self, Wants};
 use super::gateway::Gateway;
 use super::outlet::Outlet;
 use super::relay::{Edits, Relay};
@@ -34,6 +36,7 @@ use crate::dialect::request::Call;
 use crate::gate::Gate;
 use crate::gate::pool::Buffer;
 use crate::limits;
+use crate::memory::admit::Admission;
 use crate::observe::Outcome;
 use crate::route::{self, Ask, Plan};
 use crate::time::now;
@@ -89,6 +92,15 @@ impl Job {
         let full = |target: usize| {
             gateway.lanes.get(target).is_some_and(|lane| !gateway.process.places.is_free(*lane))
         };
+        let wants = Wants::of(&self.call, self.call.max_tokens);
+        let cloud = std::cell::OnceCell::new();
+        let memory = |target: usize| {
+            if gateway.locals.get(target).is_none_or(Option::is_none) {
+                return Admission::Goes;
+            }
+            let cloud = cloud.get_or_init(|| room::cloud(gateway, &self.call, self.egress, at));
+            room::admission(gateway, &wants, target, *cloud, at)
+        };
         let by_the_clock = gateway.config.routes.iter().any(|route| route.hours.is_some());
         let ask = Ask {
             client: self.client.as_deref(),
@@ -97,6 +109,7 @@ impl Job {
             minute: if by_the_clock { crate::time::local_minute() } else { 0 },
             barred: &barred,
             full: &full,
+            memory: &memory,
             ..Ask::bare(&self.call)
         };
         let store = gateway.store.borrow();
@@ -106,6 +119,8 @@ impl Job {
 
 /// Runs a request to its end.
 pub async fn drive(job: Job) {
+    let account = Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began);
+    facts::look(&job.gateway, &job.call).await;
     let at = now();
     job.gateway.process.retries.borrow_mut().request(at);
     let plan = job.plan(at);
@@ -115,7 +130,6 @@ pub async fn drive(job: Job) {
     let heartbeat = if job.call.stream { plan.heartbeat } else { None };
     let exchange = Exchange::new(plan.candidates.clone(), job.call.prompt_tokens, heartbeat, total, at)
         .retrying(&job.gateway.config.retry, job.gateway.random());
-    let account = Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began);
     let pace = Pace {
         clock: Clock::new(Rc::clone(&job.cancel), at),
         exchange,
