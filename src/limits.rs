@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+mod admission;
 mod memory;
 mod routing;
 
+pub use admission::*;
 pub use memory::*;
 pub use routing::*;
 

@@ -20,8 +20,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Of `config` the targets and routes, of `dialect` what a request asks for, of `cause` what a retry may mend, of
     // `memory` what admission says.
     ("route", &["cause", "config", "dialect", "health", "limits", "memory"]),
-    // Of `config` its plain types: by what memory is judged, the boards; of `health` the pressure that it decides.
-    ("memory", &["config", "health", "limits"]),
+    // Of `config` its plain types: by what memory is judged, the boards; of `health` the pressure that it decides; of
+    // `wire` the JSON in which model servers say what they have.
+    ("memory", &["config", "health", "limits", "wire"]),
     ("observe", &["cause", "dialect", "limits", "time"]),
     ("systemd", &["limits", "task", "time"]),
     ("sim", &["cause", "dialect", "limits", "wire"]),

@@ -81,8 +81,6 @@ pub const MEMORY_CARD_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 pub const LOCAL_EVERY_IDLE: Duration = Duration::from_secs(60);
 /// Ollama, while requests come: what is loaded changes by a request, or by an idle time of minutes.
 pub const LOCAL_EVERY_OLLAMA: Duration = Duration::from_secs(5);
-/// Ollama, while a model is loaded.
-pub const LOCAL_EVERY_LOADING: Duration = Duration::from_secs(1);
 /// vLLM and llama.cpp, while requests come: slots and caches change with each.
 pub const LOCAL_EVERY_BUSY: Duration = Duration::from_millis(1500);
 /// Requests come: the last one within this.
@@ -91,8 +89,6 @@ pub const LOCAL_BUSY: Duration = Duration::from_secs(10);
 pub const LOCAL_ASK_TIME: Duration = Duration::from_secs(2);
 /// A request waits so long for such an answer before it is planned, where what is known may be wrong.
 pub const LOCAL_LOOK_TIME: Duration = Duration::from_millis(250);
-/// An answer, in bytes: `/api/show` repeats the model's licence and lists its tensors, vLLM's `/metrics` has 200 KB.
-pub const LOCAL_SAID_BYTES: usize = 1024 * 1024;
 /// Models at a time that a server is asked about.
 pub const LOCAL_WANTED_MAX: usize = 8;
 /// After a warm-up that failed no other one for this long; it doubles with each.

@@ -3,13 +3,16 @@
 //! Most of the watchdog's work: a model that is loaded takes memory faster than any trend can tell, so that the
 //! request that asks for it has to be looked at before it is sent.
 
+mod decide;
+mod model;
 mod server;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::need::Cache;
 use crate::health::Pressure;
 
-pub use server::{Outcome, Server, Ticket, Went};
+pub use server::Server;
 
 /// What a request asks of a model server, as far as its memory goes.
 #[derive(Clone, Copy, Debug)]
@@ -93,3 +96,62 @@ pub enum NoRoom {
     /// The server's cache for tokens is full.
     Tokens,
 }
+
+/// A request that is at the server. To be given back by [`Server::ends`], whatever became of it.
+#[derive(Debug)]
+#[must_use]
+pub struct Ticket {
+    /// By its number; `None`: so many are in use that nothing is kept of it.
+    model: Option<u64>,
+    /// Reserved for it.
+    tokens: u64,
+    image: bool,
+    started: Instant,
+    /// It found no free slot.
+    queued: bool,
+    /// Since when it has its first token.
+    answers: Option<Instant>,
+}
+
+/// How a request that was at the server went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// The prompt's tokens, by its own usage.
+    pub prompt: Option<u64>,
+    /// The answer's tokens, likewise.
+    pub output: Option<u64>,
+    /// How much more memory was in use at its height than before it, in KiB, where it was alone and that was seen.
+    pub grew: Option<u32>,
+    /// It was answered to its end: how long that took, and how long it was, tells of others.
+    pub whole: bool,
+    /// It ended for lack of memory: by the error's text, or by a kill.
+    pub out_of_memory: bool,
+}
+
+/// How a load went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Went {
+    /// It is resident, and took this much, in KiB, where that was seen: the fall of what is free, at its height, with
+    /// all of the model in that memory.
+    Loaded(Option<u32>),
+    /// For lack of memory it is not: by the error's text, or by a kill.
+    OutOfMemory,
+    /// It is not, for another reason, or nobody knows.
+    Failed,
+}
+
+/// What a server was started with, as far as that is known. It does not say so itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// `OLLAMA_NUM_PARALLEL`: slots of each model.
+    pub slots: Option<u32>,
+    /// `OLLAMA_CONTEXT_LENGTH`, in tokens.
+    pub context: Option<u32>,
+    /// `OLLAMA_MAX_LOADED_MODELS`, `--models-max`.
+    pub models: Option<u32>,
+    /// `OLLAMA_KV_CACHE_TYPE`.
+    pub cache: Cache,
+}
+
+#[cfg(test)]
+mod tests;

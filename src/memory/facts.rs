@@ -1,10 +1,31 @@
 //! What model servers say of themselves, read from their answers: what is resident, slots, queues, caches, shapes.
+//!
+//! Read by [`crate::wire::json::Cursor`], which is bounded in depth and keeps nothing; at most
+//! [`crate::limits::FACTS_BYTES`] of an answer are looked at. What has another form than the server's is not said.
+
+mod date;
+mod gguf;
+mod llamacpp;
+mod metrics;
+mod ollama;
+
+use super::need::Layers;
+use crate::limits::{ADMIT_RESIDENT, FACTS_BYTES, MODEL_NAME_BYTES};
+use crate::wire::json::{Cursor, Stop, readable};
+
+pub use gguf::gguf;
+pub use llamacpp::{llamacpp_props, llamacpp_slots, openai_models};
+pub use metrics::metrics;
+pub(super) use ollama::bare;
+pub use ollama::{ollama_ps, ollama_show, ollama_size};
 
 /// What a server said in one look. `None`: it did not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Which models are loaded: all of them.
+    /// Which models are loaded: all of them, or the first [`ADMIT_RESIDENT`].
     pub resident: Option<Vec<Resident>>,
+    /// It has models that are not loaded, and loads them when they are asked for. Ollama always does.
+    pub router: bool,
     /// Answers at once: of the server, with Ollama of each model.
     pub slots: Option<u32>,
     /// Of those, how many are taken.
@@ -22,7 +43,7 @@ pub struct Facts {
 /// A model that is loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resident {
-    /// By the server's name.
+    /// By the server's name, cut at [`MODEL_NAME_BYTES`].
     pub name: String,
     /// What it takes, in KiB; 0: not known.
     pub size: u32,
@@ -34,54 +55,54 @@ pub struct Resident {
     pub expires: Option<u64>,
 }
 
-/// `GET /api/ps` of Ollama: what is loaded.
-#[must_use]
-pub fn ollama_ps(body: &[u8]) -> Option<Vec<Resident>> {
-    let _ = body;
-    None
+/// As much of an answer as is looked at.
+fn bounded(body: &[u8]) -> Cursor<'_> {
+    Cursor::new(body.get(..body.len().min(FACTS_BYTES)).unwrap_or_default())
 }
 
-/// `POST /api/show` of Ollama, and a model's size by [`ollama_size`].
-#[must_use]
-pub fn ollama_show(body: &[u8]) -> Option<crate::memory::need::Shape> {
-    let _ = body;
-    None
+/// A name, decoded; `None` where there is another value.
+fn name(at: &mut Cursor<'_>) -> Result<Option<String>, Stop> {
+    Ok(at.string()?.map(|name| {
+        let mut name = readable(name.raw.get(..name.raw.len().min(MODEL_NAME_BYTES)).unwrap_or_default());
+        name.shrink_to_fit();
+        name
+    }))
 }
 
-/// A model's size in `GET /api/tags` of Ollama, in KiB.
-#[must_use]
-pub fn ollama_size(body: &[u8], model: &str) -> Option<u32> {
-    let _ = (body, model);
-    None
+/// A number that fits.
+fn number(at: &mut Cursor<'_>) -> Result<Option<u32>, Stop> {
+    Ok(at.number()?.map(|number| u32::try_from(number).unwrap_or(u32::MAX)))
 }
 
-/// `GET /props` of llama.cpp: slots, and a slot's context.
-pub fn llamacpp_props(body: &[u8], facts: &mut Facts) -> bool {
-    let _ = (body, facts);
-    false
+/// Takes one more, if there is room.
+fn push(list: &mut Vec<Resident>, resident: Resident) {
+    if list.len() < ADMIT_RESIDENT && !resident.name.is_empty() {
+        list.push(resident);
+    }
 }
 
-/// `GET /slots` of llama.cpp: how many, how many are taken.
-pub fn llamacpp_slots(body: &[u8], facts: &mut Facts) -> bool {
-    let _ = (body, facts);
-    false
+/// One value of an architecture: a number, a truth, or an array of those.
+fn layer_value(layers: &mut Layers, key: &str, at: &mut Cursor<'_>) -> Result<(), Stop> {
+    if at.peek()? == b'[' {
+        at.array(|at| {
+            let value = scalar(at)?;
+            layers.element(key, value);
+            Ok(())
+        })?;
+    } else {
+        let value = scalar(at)?;
+        layers.number(key, value);
+    }
+    Ok(())
 }
 
-/// `GET /v1/models` of llama.cpp or vLLM: names, sizes, context.
-pub fn openai_models(body: &[u8], facts: &mut Facts) -> bool {
-    let _ = (body, facts);
-    false
+/// A number, or 1 for true; 0 for all else.
+fn scalar(at: &mut Cursor<'_>) -> Result<u64, Stop> {
+    match at.peek()? {
+        b't' => at.is_true().map(u64::from),
+        _ => at.number().map(|number| number.unwrap_or(0)),
+    }
 }
 
-/// `GET /metrics` of llama.cpp or vLLM: what runs, what waits, how full the cache is.
-pub fn metrics(body: &[u8], facts: &mut Facts) -> bool {
-    let _ = (body, facts);
-    false
-}
-
-/// The head of a GGUF file, as much of it as is there.
-#[must_use]
-pub fn gguf(head: &[u8]) -> Option<crate::memory::need::Shape> {
-    let _ = head;
-    None
-}
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use crate::route;
 /// Asks `target` for `path`, with a JSON body or none. Its answer is read whole. It has no deadline of its own.
 ///
 /// # Errors
-/// It cannot be reached, or its answer does not end within [`limits::LOCAL_SAID_BYTES`].
+/// It cannot be reached, or its answer does not end within [`limits::FACTS_BYTES`].
 pub async fn ask(
     gateway: &Gateway,
     target: usize,
@@ -46,7 +46,7 @@ pub async fn ask(
     let (status, mut said) = (reply.status, Vec::new());
     while let Some(chunk) = reply.chunk().await {
         said.extend_from_slice(&chunk?);
-        if said.len() > limits::LOCAL_SAID_BYTES {
+        if said.len() > limits::FACTS_BYTES {
             return Err(Failure::with(Cause::Overflow, "it says too much of itself"));
         }
     }

@@ -193,7 +193,6 @@ impl Local {
         let lately = |used: Instant| now.saturating_duration_since(used) < limits::LOCAL_BUSY;
         let busy = self.server.borrow().in_flight() > 0 || self.used.get().is_some_and(lately);
         match (answers, self.kind) {
-            (true, Kind::Ollama) if self.load.borrow().is_some() => limits::LOCAL_EVERY_LOADING,
             (true, Kind::Ollama) if busy => limits::LOCAL_EVERY_OLLAMA,
             (true, _) if busy => limits::LOCAL_EVERY_BUSY,
             _ => limits::LOCAL_EVERY_IDLE,
@@ -218,7 +217,7 @@ impl Local {
 
     /// It has said what it has; `None`: it did not, or cannot.
     fn heard(&self, process: &Process, facts: Option<Facts>, now: Instant) {
-        let Some(facts) = facts else {
+        let Some(mut facts) = facts else {
             let answered = std::mem::take(&mut self.said.borrow_mut().answers);
             if answered {
                 self.said.borrow_mut().fixed = None;
@@ -227,6 +226,10 @@ impl Local {
             }
             return;
         };
+        if let (Some(load), Some(residents)) = (&*self.load.borrow(), &mut facts.resident) {
+            // Ollama lists it from the load's beginning on.
+            residents.retain(|one| !same_model(&one.name, &load.model));
+        }
         self.server.borrow_mut().heard(&facts, now);
         let gone = self.said.borrow_mut().take(facts, now);
         if gone {
@@ -237,10 +240,6 @@ impl Local {
             && let Some(key) = key
         {
             note(process, Event::Resident(key));
-        }
-        let loaded = |load: &Load| self.server.borrow().resident(&load.model, now) == Some(true);
-        if self.load.borrow().as_ref().is_some_and(loaded) {
-            self.load_over(process, &Ok(()), now);
         }
         process.locals.changed();
     }
@@ -315,6 +314,13 @@ impl Drop for Waits {
     fn drop(&mut self) {
         self.0.waiting.set(self.0.waiting.get().saturating_sub(1));
     }
+}
+
+/// Whether two names are one model's to Ollama, which adds a tag where there is none.
+fn same_model(one: &str, other: &str) -> bool {
+    let bare = |name: &str| name.strip_suffix(":latest").unwrap_or(name).len();
+    let (one, other) = (one.get(..bare(one)), other.get(..bare(other)));
+    one.zip(other).is_some_and(|(one, other)| one.eq_ignore_ascii_case(other))
 }
 
 /// For the predictor's next look; it misses what does not fit.

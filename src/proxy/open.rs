@@ -147,7 +147,9 @@ impl Open {
             let usage = self.answer.flatten().unwrap_or_default();
             let whole = ended == Ended::Well && self.answer.is_some();
             let output = usage.completion.filter(|_| whole);
-            held.end(&Outcome { prompt: usage.prompt, output, grew: None, whole }, ended, at);
+            let out_of_memory = matches!(ended, Ended::Failed(Cause::Oom, _));
+            let outcome = Outcome { prompt: usage.prompt, output, grew: None, whole, out_of_memory };
+            held.end(&outcome, ended, at);
         }
         let Some(ticket) = self.ticket.take() else { return Vec::new() };
         if self.sent {

@@ -1,151 +1,438 @@
-//! What is known of one local server, and what follows for a request: residents, slots, tokens, one load at a time.
+//! What is known of one local server: what it said of itself, what of ours is there, what was learned.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::time::{Duration, Instant};
 
-use super::{Admission, Asked, NoRoom, Room};
+use super::model::Model;
+use super::{Asked, Outcome, Settings, Ticket, Went};
 use crate::config::Kind;
-use crate::health::Pressure;
-use crate::memory::facts::Facts;
+use crate::limits::{ADMIT_FACTS, ADMIT_LOAD, ADMIT_MODELS, ADMIT_RESIDENT, ADMIT_SHAPE_AGAIN, ADMIT_STALE};
+use crate::memory::facts::{Facts, Resident, bare};
 use crate::memory::need::Shape;
 
-/// One local server. Of bounded size; learned things outlive what is known of this moment.
+/// One local server. Of bounded size. What was learned outlives what is known of this moment.
 #[derive(Debug)]
 pub struct Server {
-    kind: Kind,
+    pub(super) kind: Kind,
+    pub(super) settings: Settings,
+    /// At most [`ADMIT_RESIDENT`], as last heard.
+    pub(super) resident: Vec<(u64, Resident)>,
+    /// When that was; `None`: never.
+    listed_at: Option<Instant>,
+    /// Asking failed since.
+    silent: bool,
+    router: bool,
+    slots: Option<u32>,
+    /// Requests of others at the server, and when that was heard.
+    others: Option<(u32, Instant)>,
+    /// Requests that wait there, all of them, likewise.
+    waiting: Option<(u32, Instant)>,
+    pub(super) cache_tokens: Option<u64>,
+    cache_used: Option<(u16, Instant)>,
+    preemptions: Option<u64>,
+    preempted: Option<Instant>,
+    /// At most [`ADMIT_MODELS`].
+    models: Vec<Model>,
+    pub(super) load: Option<Loading>,
+    pub(super) in_flight: u32,
+    /// Tokens, of all that are there.
+    pub(super) reserved: u64,
+    /// When one was last sent beyond the slots that are known.
+    pub(super) explored: Option<Instant>,
 }
 
-/// A request that is at the server. To be given back by [`Server::ends`], whatever became of it.
-#[derive(Debug)]
-#[must_use]
-pub struct Ticket {
-    started: Instant,
+/// A load under way.
+#[derive(Clone, Debug)]
+pub(super) struct Loading {
+    pub key: u64,
+    name: String,
+    need: u32,
+    /// The same before anything was learned.
+    predicted: u32,
+    /// Free when it began.
+    free: Option<u32>,
+    since: Instant,
 }
 
-/// How a request that was at the server went.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
-    /// The prompt's tokens, by its own usage.
-    pub prompt: Option<u64>,
-    /// The answer's tokens, likewise, where it was answered to the end.
-    pub output: Option<u64>,
-    /// How much more memory was in use at its height than before it, in KiB, where it was alone and that was seen.
-    pub grew: Option<u32>,
-    /// It was answered to its end: how long it took tells of others.
-    pub whole: bool,
+/// A number for a model's name: with Ollama alike for all ways to write it.
+pub(super) fn key(kind: Kind, model: &str) -> u64 {
+    let mut hash = DefaultHasher::new();
+    if kind == Kind::Ollama {
+        bare(model).bytes().for_each(|byte| hash.write_u8(byte.to_ascii_lowercase()));
+    } else {
+        hash.write(model.as_bytes());
+    }
+    hash.finish()
 }
 
-/// How a load went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Went {
-    /// It is resident, and took this much, in KiB, where that was seen.
-    Loaded(Option<u32>),
-    /// For lack of memory it is not: by the error's text, or by a kill.
-    OutOfMemory,
-    /// It is not, for another reason, or nobody knows.
-    Failed,
+fn fresh(at: Option<Instant>, now: Instant) -> bool {
+    at.is_some_and(|at| now.saturating_duration_since(at) <= ADMIT_FACTS)
 }
 
 impl Server {
     /// Nothing is known yet.
     #[must_use]
     pub fn new(kind: Kind) -> Self {
-        Server { kind }
+        Server {
+            kind,
+            settings: Settings::default(),
+            resident: Vec::new(),
+            listed_at: None,
+            silent: false,
+            router: false,
+            slots: None,
+            others: None,
+            waiting: None,
+            cache_tokens: None,
+            cache_used: None,
+            preemptions: None,
+            preempted: None,
+            models: Vec::new(),
+            load: None,
+            in_flight: 0,
+            reserved: 0,
+            explored: None,
+        }
+    }
+
+    /// What it was started with, where that is known.
+    pub fn set(&mut self, settings: Settings) {
+        self.settings = settings;
     }
 
     /// What the server said just now. What `facts` leaves open stays as it was, and ages.
     pub fn heard(&mut self, facts: &Facts, now: Instant) {
-        let _ = (facts, now, self.kind);
+        self.router |= facts.router;
+        if let Some(list) = &facts.resident {
+            (self.listed_at, self.silent) = (Some(now), false);
+            let before = std::mem::take(&mut self.resident);
+            for resident in list.iter().take(ADMIT_RESIDENT) {
+                let key = key(self.kind, &resident.name);
+                self.resident.push((key, resident.clone()));
+                let Some(model) = self.models.iter_mut().find(|model| model.key == key) else { continue };
+                model.seen = resident.size;
+                // Of one that we have loaded the context was not known.
+                let ours = |was: &Resident| was.context.is_none() || was.context == resident.context;
+                let same = |(other, was): &(u64, Resident)| *other == key && ours(was);
+                if !before.iter().any(same) && model.in_flight == 0 {
+                    // Loaded anew, and not by us.
+                    model.options = None;
+                }
+            }
+            for model in &mut self.models {
+                if !self.resident.iter().any(|(key, _)| *key == model.key) && model.in_flight == 0 {
+                    model.options = None;
+                }
+            }
+        }
+        self.slots = facts.slots.or(self.slots);
+        if let Some(busy) = facts.busy {
+            let all = busy.saturating_add(facts.waiting.unwrap_or(0));
+            self.others = Some((all.saturating_sub(self.in_flight), now));
+        }
+        self.waiting = facts.waiting.map(|waiting| (waiting, now)).or(self.waiting);
+        self.cache_tokens = facts.cache_tokens.or(self.cache_tokens);
+        self.cache_used = facts.cache_used.map(|used| (used, now)).or(self.cache_used);
+        if let Some(preemptions) = facts.preemptions {
+            if self.preemptions.is_some_and(|before| preemptions > before) {
+                self.preempted = Some(now);
+            }
+            self.preemptions = Some(preemptions);
+        }
     }
 
     /// It did not answer when it was asked what it has: that is not known any more.
-    pub fn silent(&mut self) {}
-
-    /// Its process is new: nothing is loaded, nothing is being loaded.
-    pub fn restarted(&mut self, now: Instant) {
-        let _ = now;
+    pub fn silent(&mut self) {
+        self.silent = true;
     }
 
-    /// What a model is made of, by `/api/show` and its like; `None`: the server did not say. Asked for where
-    /// [`Server::knows`] says no.
+    /// Its process is new: nothing is loaded, nothing is being loaded. What of ours was there is ended by whoever holds
+    /// its ticket.
+    pub fn restarted(&mut self, now: Instant) {
+        self.resident.clear();
+        (self.listed_at, self.silent) = (Some(now), false);
+        self.load = None;
+        (self.others, self.waiting, self.cache_used) = (None, None, None);
+        (self.preemptions, self.preempted) = (None, None);
+        for model in &mut self.models {
+            (model.options, model.answered_at_once) = (None, 0);
+        }
+    }
+
+    /// What a model is made of, by `/api/show` and its like, its size included; `None`: the server did not say. Asked
+    /// for where [`Server::knows`] says no.
     pub fn shape(&mut self, model: &str, shape: Option<&Shape>, now: Instant) {
-        let _ = (model, shape, now);
+        let key = key(self.kind, model);
+        if let Some(model) = self.entry(key, now) {
+            model.shape_asked = Some(now);
+            if shape.is_some() {
+                model.shape = shape.cloned();
+            }
+        }
     }
 
     /// Whether it is known what the model needs, or was asked for not long ago. Where it is not, and the model is not
     /// resident, whoever admits should ask the server first: what it needs is a guess otherwise.
     #[must_use]
     pub fn knows(&self, model: &str, now: Instant) -> bool {
-        let _ = (model, now);
-        true
+        let asked = |at: Instant| now.saturating_duration_since(at) < ADMIT_SHAPE_AGAIN;
+        !self.loads()
+            || self
+                .model(key(self.kind, model))
+                .is_some_and(|model| model.shape.is_some() || model.shape_asked.is_some_and(asked))
     }
 
     /// Whether the model is loaded; `None`: not known.
     #[must_use]
     pub fn resident(&self, model: &str, now: Instant) -> Option<bool> {
-        let _ = (model, now);
-        None
+        if !self.loads() {
+            return Some(true);
+        }
+        let key = key(self.kind, model);
+        self.knows_resident(now).then(|| self.resident.iter().any(|(other, _)| *other == key))
     }
 
-    /// What a number for the set of resident models is, for `memory::Event::Resident`; `None`: not known.
+    /// A number for the set of resident models, for [`crate::memory::Event::Resident`]; `None`: not known.
     #[must_use]
     pub fn resident_key(&self, now: Instant) -> Option<u64> {
-        let _ = now;
-        None
-    }
-
-    /// What becomes of a request now. Changes nothing.
-    #[must_use]
-    pub fn ask(&self, asked: &Asked<'_>, room: &Room, now: Instant) -> Admission {
-        let _ = (asked, now);
-        match room.pressure {
-            Pressure::Red => Admission::Not(NoRoom::Red),
-            _ => Admission::Goes,
-        }
+        let number = |(key, resident): &(u64, Resident)| {
+            key.rotate_left(resident.context.unwrap_or(0) % 64)
+                .wrapping_add(resident.context.unwrap_or(0).into())
+        };
+        // In whatever order they come.
+        self.knows_resident(now)
+            .then(|| self.resident.iter().map(number).fold(1, |sum: u64, one| sum.wrapping_add(one)))
     }
 
     /// A request is sent to it.
     pub fn begins(&mut self, asked: &Asked<'_>, now: Instant) -> Ticket {
-        let _ = asked;
-        Ticket { started: now }
+        let key = key(self.kind, asked.model);
+        let tokens = self.tokens(asked);
+        let slots = self.known_slots(key);
+        let queued = slots.is_some_and(|slots| self.there(key, now) >= slots);
+        if queued {
+            self.explored = Some(now);
+        }
+        let model = self.entry(key, now).map(|model| {
+            model.used = now;
+            model.in_flight = model.in_flight.saturating_add(1);
+            model.options = Some(asked.options);
+            key
+        });
+        self.in_flight = self.in_flight.saturating_add(1);
+        self.reserved = self.reserved.saturating_add(tokens);
+        Ticket { model, tokens, image: asked.image, started: now, queued, answers: None }
     }
 
     /// Its first token is there: it has a slot.
     pub fn answers(&mut self, ticket: &mut Ticket, now: Instant) {
-        let _ = (ticket, now);
+        if ticket.answers.is_some() {
+            return;
+        }
+        ticket.answers = Some(now);
+        if let Some(model) = self.of(ticket) {
+            model.answering = model.answering.saturating_add(1);
+            model.answered_at_once = model.answered_at_once.max(model.answering);
+        }
     }
 
-    /// It is over.
+    /// It is over, whatever became of it.
     pub fn ends(&mut self, ticket: Ticket, outcome: &Outcome, now: Instant) {
-        let _ = (ticket.started, outcome, now);
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.reserved = self.reserved.saturating_sub(ticket.tokens);
+        let Some(model) = self.of(&ticket) else { return };
+        model.used = now;
+        model.in_flight = model.in_flight.saturating_sub(1);
+        model.answering = model.answering.saturating_sub(u32::from(ticket.answers.is_some()));
+        if outcome.whole {
+            // Of one that had to wait only what is known to be no waiting.
+            let since = if ticket.queued { ticket.answers } else { Some(ticket.started) };
+            model.answered(outcome.output, since.map(|since| now.saturating_duration_since(since)));
+            model.longest = model.longest.max(outcome.prompt.unwrap_or(0));
+        }
+        if outcome.out_of_memory {
+            model.ran_out(Some(ticket.image));
+        } else if let Some(kib) = outcome.grew {
+            model.grew(ticket.image, kib);
+        }
     }
 
-    /// A load that [`Server::ask`] let in begins. `need` is as it said, `free` as it stands now.
+    /// A load that [`Server::ask`] let in begins: `need` as it said, `free` as it stands now, in KiB.
     pub fn load_begins(&mut self, asked: &Asked<'_>, need: u32, free: Option<u32>, now: Instant) {
-        let _ = (asked, need, free, now);
+        let key = key(self.kind, asked.model);
+        let ratio = self.entry(key, now).map_or(1000, |model| {
+            model.used = now;
+            model.options = Some(asked.options);
+            model.ratio
+        });
+        let predicted = u64::from(need) * 1000 / u64::from(ratio.max(1));
+        let predicted = u32::try_from(predicted).unwrap_or(u32::MAX);
+        let name = asked.model.to_owned();
+        self.load = Some(Loading { key, name, need, predicted, free, since: now });
     }
 
     /// It is over. Nothing happens where none is under way.
     pub fn load_ended(&mut self, went: Went, now: Instant) {
-        let _ = (went, now);
+        let in_time = self.loading(now).is_some();
+        let Some(load) = self.load.take() else { return };
+        let model = self.models.iter_mut().find(|model| model.key == load.key);
+        match went {
+            Went::Loaded(took) => {
+                if let (Some(model), Some(took), true) = (model, took, in_time) {
+                    model.took(load.predicted, took);
+                    model.seen = took;
+                }
+                // Until the server says it itself.
+                let known = self.resident.iter().any(|(key, _)| *key == load.key);
+                if !known && self.resident.len() < ADMIT_RESIDENT {
+                    let size = took.unwrap_or(load.need);
+                    let resident = Resident { name: load.name, size, ..Resident::default() };
+                    self.resident.push((load.key, resident));
+                }
+            }
+            Went::OutOfMemory => {
+                if let Some(model) = model {
+                    model.ran_out(None);
+                }
+                // What was there before it may be gone, too: Ollama throws out all.
+                self.resident.clear();
+                self.silent = true;
+            }
+            Went::Failed => self.silent = true,
+        }
     }
 
-    /// Since when which load is under way.
+    /// For how long a load has been under way; `None`: none is.
     #[must_use]
     pub fn loading(&self, now: Instant) -> Option<Duration> {
-        let _ = now;
-        None
+        let load = self.load.as_ref()?;
+        let since = now.saturating_duration_since(load.since);
+        (since < ADMIT_LOAD).then_some(since)
     }
 
     /// What a load under way here still takes, in KiB, where `free` is left now.
     #[must_use]
     pub fn promised(&self, free: Option<u32>, now: Instant) -> u32 {
-        let _ = (free, now);
-        0
+        let Some(load) = self.load.as_ref().filter(|_| self.loading(now).is_some()) else { return 0 };
+        let taken = load.free.zip(free).map_or(0, |(before, now)| before.saturating_sub(now));
+        load.need.saturating_sub(taken)
     }
 
     /// Requests of ours that are at the server.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
-        0
+        self.in_flight
+    }
+
+    /// Whether it loads models when they are asked for.
+    pub(super) fn loads(&self) -> bool {
+        self.kind == Kind::Ollama || self.router
+    }
+
+    pub(super) fn knows_resident(&self, now: Instant) -> bool {
+        !self.silent && fresh(self.listed_at, now)
+    }
+
+    /// Whether what it said last may still hold: not much longer ago than Ollama keeps an idle model.
+    pub(super) fn remembers_resident(&self, now: Instant) -> bool {
+        self.listed_at.is_some_and(|at| now.saturating_duration_since(at) <= ADMIT_STALE)
+    }
+
+    pub(super) fn model(&self, key: u64) -> Option<&Model> {
+        self.models.iter().find(|model| model.key == key)
+    }
+
+    /// How many requests it is known to answer at once; `None`: not that many are known to wait.
+    pub(super) fn known_slots(&self, key: u64) -> Option<u32> {
+        let said = self.settings.slots.or(self.slots);
+        match self.kind {
+            // Its own default is one.
+            Kind::Ollama => {
+                let seen = self.model(key).map_or(0, |model| model.answered_at_once);
+                Some(said.unwrap_or(seen).max(1))
+            }
+            Kind::Llamacpp => said,
+            _ => None,
+        }
+    }
+
+    /// Whether those are all there are.
+    pub(super) fn slots_are_told(&self) -> bool {
+        self.settings.slots.or(self.slots).is_some()
+    }
+
+    /// Requests that share these slots with a request for this model: ours and, where the server tells, others'.
+    pub(super) fn there(&self, key: u64, now: Instant) -> u32 {
+        let ours = match self.kind {
+            Kind::Ollama => self.model(key).map_or(0, |model| model.in_flight),
+            _ => self.in_flight,
+        };
+        let others = self.others.filter(|(_, at)| fresh(Some(*at), now)).map_or(0, |(others, _)| others);
+        ours.saturating_add(others)
+    }
+
+    /// Whether it lets requests wait because its cache for tokens is full, or has just taken some back; and how many
+    /// wait.
+    pub(super) fn cache_is_short(&self, full: u64, now: Instant) -> Option<u32> {
+        let waiting = self.waiting.filter(|(_, at)| fresh(Some(*at), now)).map_or(0, |(waiting, _)| waiting);
+        let filled = u64::from(self.cache_used(now).unwrap_or(0)) > full;
+        (waiting > 0 && filled || fresh(self.preempted, now)).then_some(waiting)
+    }
+
+    /// How full the cache for tokens is, in thousandths.
+    pub(super) fn cache_used(&self, now: Instant) -> Option<u16> {
+        self.cache_used.filter(|(_, at)| fresh(Some(*at), now)).map(|(used, _)| used)
+    }
+
+    /// Prompt and expected answer.
+    pub(super) fn tokens(&self, asked: &Asked<'_>) -> u64 {
+        let output = match self.model(key(self.kind, asked.model)) {
+            Some(model) => model.output(asked.output_max),
+            None => Model::unknown_output(asked.output_max),
+        };
+        asked.prompt.saturating_add(output)
+    }
+
+    fn of(&mut self, ticket: &Ticket) -> Option<&mut Model> {
+        let key = ticket.model?;
+        self.models.iter_mut().find(|model| model.key == key)
+    }
+
+    /// The model's; `None`: so many are in use that there is no place for another.
+    fn entry(&mut self, key: u64, now: Instant) -> Option<&mut Model> {
+        let known = self.models.iter().position(|model| model.key == key);
+        let at = match known {
+            Some(at) => at,
+            None if self.models.len() < ADMIT_MODELS => {
+                self.models.push(Model::new(key, now));
+                self.models.len() - 1
+            }
+            None => {
+                let loading = self.load.as_ref().map(|load| load.key);
+                let idle = |model: &&mut Model| model.in_flight == 0 && Some(model.key) != loading;
+                let oldest = self.models.iter_mut().filter(idle).min_by_key(|model| model.used)?;
+                *oldest = Model::new(key, now);
+                return Some(oldest);
+            }
+        };
+        self.models.get_mut(at)
+    }
+}
+
+#[cfg(test)]
+impl Server {
+    /// What all residents take together.
+    pub(super) fn resident_sizes(&self) -> u64 {
+        self.resident.iter().map(|(_, resident)| u64::from(resident.size)).sum()
+    }
+
+    /// How many models something is remembered of.
+    pub(super) fn models(&self) -> usize {
+        self.models.len()
+    }
+
+    /// How many of them have requests.
+    pub(super) fn busy_models(&self) -> usize {
+        self.models.iter().filter(|model| model.in_flight > 0 || model.answering > 0).count()
     }
 }

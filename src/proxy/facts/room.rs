@@ -189,7 +189,9 @@ impl Held {
             self.local.server.borrow_mut().answers(ticket, at);
         }
         if self.loads {
-            self.local.ask_now(&self.gateway.process.locals, at);
+            let process = &self.gateway.process;
+            self.local.load_over(process, &Ok(()), at);
+            self.local.ask_now(&process.locals, at);
         }
     }
 

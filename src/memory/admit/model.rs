@@ -1,0 +1,235 @@
+//! What was learned of one model at one server: how long its answers are, how long they take, what it really needs.
+
+use std::time::{Duration, Instant};
+
+use super::Runner;
+use crate::limits::{
+    ADMIT_IMAGE_SPIKE, ADMIT_OUTPUT, ADMIT_OUTPUTS, ADMIT_SERVICE, NEED_RATIO_MAX, NEED_RATIO_MIN,
+    NEED_RATIO_OOM,
+};
+use crate::memory::need::{Shape, share};
+
+/// Of one model. Of a fixed size.
+#[derive(Debug)]
+pub(super) struct Model {
+    /// By [`super::server::key`].
+    pub key: u64,
+    /// When it was last asked for.
+    pub used: Instant,
+    /// Requests of ours that are there.
+    pub in_flight: u32,
+    /// Of those, how many have their first token.
+    pub answering: u32,
+    /// The most of those at once.
+    pub answered_at_once: u32,
+    /// What it is made of, and when that was asked for.
+    pub shape: Option<Shape>,
+    /// See [`Model::shape`].
+    pub shape_asked: Option<Instant>,
+    /// What it took when it was last seen resident, in KiB; 0: never seen.
+    pub seen: u32,
+    /// Options of the last request that it was resident for; `None`: somebody else's.
+    pub options: Option<Runner>,
+    /// What it took ÷ what was predicted, in thousandths: near the most of what was seen.
+    pub ratio: u16,
+    /// The longest prompt that it survived, in tokens.
+    pub longest: u64,
+    outputs: Outputs,
+    /// Milliseconds that a request holds its slot, on average; 0: not known.
+    service: u32,
+    /// What requests took beyond what was loaded, in KiB: any request's, and one's with an image.
+    grew: [Option<u32>; 2],
+}
+
+impl Model {
+    pub fn new(key: u64, now: Instant) -> Self {
+        Model {
+            key,
+            used: now,
+            in_flight: 0,
+            answering: 0,
+            answered_at_once: 0,
+            shape: None,
+            shape_asked: None,
+            seen: 0,
+            options: None,
+            ratio: 1000,
+            longest: 0,
+            outputs: Outputs::default(),
+            service: 0,
+            grew: [None; 2],
+        }
+    }
+
+    /// [`Model::output`] of a model of which nothing is known.
+    pub fn unknown_output(most: Option<u64>) -> u64 {
+        most.map_or(ADMIT_OUTPUT, |most| ADMIT_OUTPUT.min(most))
+    }
+
+    /// Tokens of an answer that nine of ten stay below, and none goes beyond `most`.
+    pub fn output(&self, most: Option<u64>) -> u64 {
+        let usual = self.outputs.nine_of_ten();
+        usual.map_or(Self::unknown_output(most), |usual| usual.min(most.unwrap_or(u64::MAX)))
+    }
+
+    pub fn service(&self) -> Duration {
+        match self.service {
+            0 => ADMIT_SERVICE,
+            ms => Duration::from_millis(ms.into()),
+        }
+    }
+
+    /// What a request may take beyond what is loaded: nothing, where its like was seen and took nothing.
+    pub fn spike(&self, image: bool, prompt: u64) -> u32 {
+        let [any, with_image] = self.grew;
+        if image {
+            with_image.unwrap_or(ADMIT_IMAGE_SPIKE)
+        } else if prompt > self.longest {
+            any.unwrap_or(0)
+        } else {
+            0
+        }
+    }
+
+    /// A request's answer was whole, and held a slot for this long, where it did not wait for one.
+    pub fn answered(&mut self, tokens: Option<u64>, held: Option<Duration>) {
+        if let Some(tokens) = tokens {
+            self.outputs.add(tokens);
+        }
+        if let Some(held) = held {
+            let ms = u32::try_from(held.as_millis()).unwrap_or(u32::MAX).max(1);
+            self.service = match self.service {
+                0 => ms,
+                before => before - before / 8 + ms / 8,
+            }
+            .max(1);
+        }
+    }
+
+    /// A request made memory grow by this much.
+    pub fn grew(&mut self, image: bool, kib: u32) {
+        for grew in self.grew.iter_mut().skip(usize::from(image)).take(1) {
+            // The most counts, and fades.
+            *grew = Some(grew.map_or(kib, |before| (before - before / 16).max(kib)));
+        }
+    }
+
+    /// A load was to take `predicted`, before anything learned, and took `took`.
+    pub fn took(&mut self, predicted: u32, took: u32) {
+        let seen = u64::from(took) * 1000 / u64::from(predicted.max(1));
+        let seen = u16::try_from(seen).unwrap_or(NEED_RATIO_MAX);
+        // One that took more is believed at once, one that took less by and by: what is wanted is what 19 of 20 stay
+        // below.
+        let ratio = if seen > self.ratio { seen } else { self.ratio - (self.ratio - seen) / 16 };
+        self.ratio = ratio.clamp(NEED_RATIO_MIN, NEED_RATIO_MAX);
+    }
+
+    /// It ended for lack of memory; with an image, or over a long prompt, where that was while it answered.
+    pub fn ran_out(&mut self, while_answering: Option<bool>) {
+        let more = u32::from(self.ratio) * NEED_RATIO_OOM / 1000;
+        self.ratio = u16::try_from(more).unwrap_or(NEED_RATIO_MAX).clamp(NEED_RATIO_MIN, NEED_RATIO_MAX);
+        if let Some(image) = while_answering {
+            let before = self.spike(image, u64::MAX).max(ADMIT_IMAGE_SPIKE / 2);
+            self.grew(image, before.saturating_mul(2));
+        }
+    }
+
+    /// What a prediction comes to, in KiB.
+    pub fn corrected(&self, predicted: u32) -> u32 {
+        share(predicted, self.ratio.into())
+    }
+}
+
+/// How often answers were how long, in halves of octaves. Old ones fade.
+#[derive(Clone, Debug, Default)]
+struct Outputs {
+    counts: [u8; Outputs::BUCKETS],
+    total: u16,
+}
+
+impl Outputs {
+    /// Up to 2^16 tokens in all but the last.
+    const BUCKETS: usize = 32;
+
+    /// Where a bucket ends, its last token in it.
+    fn end(at: usize) -> u64 {
+        let octave = 1_u64 << (at / 2);
+        if at.is_multiple_of(2) { octave + octave / 2 } else { octave * 2 }
+    }
+
+    fn add(&mut self, tokens: u64) {
+        let at = (0..Self::BUCKETS).find(|at| tokens <= Self::end(*at)).unwrap_or(Self::BUCKETS - 1);
+        if self.total >= 2 * ADMIT_OUTPUTS || self.counts.get(at) == Some(&u8::MAX) {
+            self.counts.iter_mut().for_each(|count| *count /= 2);
+            self.total = self.counts.iter().map(|count| u16::from(*count)).sum();
+        }
+        if let Some(count) = self.counts.get_mut(at) {
+            *count += 1;
+            self.total += 1;
+        }
+    }
+
+    fn nine_of_ten(&self) -> Option<u64> {
+        let rank = (u32::from(self.total) * 9).div_ceil(10).max(1);
+        let mut seen = 0;
+        self.counts.iter().enumerate().find_map(|(at, count)| {
+            seen += u32::from(*count);
+            (seen >= rank).then(|| Self::end(at))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nine_of_ten_answers_are_no_longer_and_old_ones_fade() {
+        let mut outputs = Outputs::default();
+        assert_eq!(outputs.nine_of_ten(), None);
+        for tokens in 1..=100 {
+            outputs.add(tokens * 10);
+        }
+        let usual = outputs.nine_of_ten().unwrap();
+        assert!((900..=1024).contains(&usual), "{usual}");
+        for _ in 0..2000 {
+            outputs.add(20);
+        }
+        assert_eq!(outputs.nine_of_ten(), Some(24));
+        outputs.add(0);
+        outputs.add(u64::MAX);
+    }
+
+    #[test]
+    fn a_ratio_rises_at_once_falls_slowly_and_stays_in_bounds() {
+        let mut model = Model::new(1, Instant::now());
+        model.took(1000, 1300);
+        assert_eq!((model.ratio, model.corrected(1000)), (1300, 1300));
+        model.took(1000, 980);
+        assert_eq!(model.ratio, 1280);
+        model.ran_out(None);
+        assert_eq!(model.ratio, 1600);
+        (0..20).for_each(|_| model.ran_out(None));
+        assert_eq!(model.ratio, NEED_RATIO_MAX);
+        (0..2000).for_each(|_| model.took(1000, 0));
+        assert!(model.ratio < 520 && model.ratio >= NEED_RATIO_MIN, "{}", model.ratio);
+        model.took(0, u32::MAX);
+        assert_eq!(model.ratio, NEED_RATIO_MAX);
+        assert_eq!(model.corrected(u32::MAX), u32::MAX);
+    }
+
+    #[test]
+    fn what_grew_before_is_kept_free() {
+        let mut model = Model::new(1, Instant::now());
+        assert_eq!(model.spike(false, 100_000), 0);
+        assert_eq!(model.spike(true, 10), ADMIT_IMAGE_SPIKE);
+        model.grew(true, 1600);
+        model.grew(true, 0);
+        assert_eq!(model.spike(true, 10), 1500);
+        model.longest = 1000;
+        model.grew(false, 800);
+        assert_eq!((model.spike(false, 1000), model.spike(false, 1001)), (0, 800));
+        model.ran_out(Some(false));
+        assert!(model.spike(false, 1001) >= ADMIT_IMAGE_SPIKE);
+    }
+}
