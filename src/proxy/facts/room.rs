@@ -172,14 +172,22 @@ pub fn begin(
     {
         return Err(Failure::with(Cause::Suspended, &Passed::Memory(why).in_words()));
     }
-    let (process, mut loads) = (&gateway.process, false);
-    if let Admission::Loads(need) = admission {
-        loads = true;
+    let process = &gateway.process;
+    let loads = match admission {
+        Admission::Loads(need) => Some(need),
+        // Nobody else serves it, and its server may make room.
+        Admission::Not(NoRoom::TooLarge { need, .. }) => {
+            (local.server.borrow().resident(asked.model, at) == Some(false)).then_some(need)
+        }
+        Admission::Goes | Admission::Not(_) => None,
+    };
+    if let Some(need) = loads {
         local.load_begins(process, &asked, need, "a request", at);
     }
     let ticket = local.server.borrow_mut().begins(&asked, at);
     local.used(&process.locals, at);
-    Ok(Some(Held { gateway: Rc::clone(gateway), local: Rc::clone(local), ticket: Some(ticket), loads }))
+    let (gateway, local) = (Rc::clone(gateway), Rc::clone(local));
+    Ok(Some(Held { gateway, local, ticket: Some(ticket), loads: loads.is_some() }))
 }
 
 impl Held {
