@@ -13,10 +13,10 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::Dialect;
-use super::needs::Scan;
-pub use super::needs::{Conversation, Needs};
+pub use super::needs::{Conversation, Needs, Options};
+use super::needs::{Scan, ollama_options};
 use crate::limits;
-use crate::wire::json::{self, Cursor, key_is};
+use crate::wire::json;
 
 /// What a request asks for, as far as routing and the gate need to know.
 #[derive(Clone, Debug)]
@@ -44,17 +44,6 @@ pub struct Call {
     /// Which conversation it belongs to, where there is one.
     pub conversation: Option<Conversation>,
     spans: Spans,
-}
-
-/// Ollama's `options` that a model is loaded by: with others than it was loaded with it is loaded again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// `num_ctx`, in tokens.
-    pub num_ctx: Option<u32>,
-    /// `num_batch`, in tokens.
-    pub num_batch: Option<u32>,
-    /// `num_gpu`, in layers.
-    pub num_gpu: Option<i32>,
 }
 
 /// Where in the body the fields are that a target may need changed.
@@ -351,29 +340,6 @@ impl<'a> Reader<'a> {
         self.call.spans.stream_options = Some(options);
         Ok(())
     }
-}
-
-/// Ollama's token limit, and the options that its models are loaded by. A negative number is the server's own choice.
-fn ollama_options(text: &str) -> (Option<u64>, Options) {
-    let mut limit = None;
-    let mut options = Options::default();
-    let mut at = Cursor::new(text.as_bytes());
-    let seen = at.object(|key, at| {
-        let number = at.number()?;
-        if key_is(key, "num_predict") {
-            limit = number.and_then(|number| u64::try_from(number).ok());
-        } else if key_is(key, "num_ctx") {
-            options.num_ctx = number.and_then(|number| u32::try_from(number).ok());
-        } else if key_is(key, "num_batch") {
-            options.num_batch = number.and_then(|number| u32::try_from(number).ok());
-        } else if key_is(key, "num_gpu") {
-            options.num_gpu = number.and_then(|number| i32::try_from(number).ok());
-        }
-        Ok(())
-    });
-    // Of another form: its target may judge it.
-    let _other_form = seen;
-    (limit, options)
 }
 
 impl<'de> DeserializeSeed<'de> for &mut Reader<'de> {

@@ -73,7 +73,7 @@ pub async fn look(gateway: &Gateway, call: &Call) {
             let told = locals.changed.notified();
             let behind =
                 |local: &&Rc<Local>| local.asking.get() || local.asked.get().is_none_or(|asked| asked < at);
-            if !wait_for.iter().any(|local| behind(&local)) {
+            if !wait_for.iter().any(behind) {
                 return;
             }
             told.await;
