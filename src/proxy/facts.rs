@@ -217,7 +217,7 @@ impl Local {
 
     /// It has said what it has; `None`: it did not, or cannot.
     fn heard(&self, process: &Process, facts: Option<Facts>, now: Instant) {
-        let Some(mut facts) = facts else {
+        let Some(facts) = facts else {
             let answered = std::mem::take(&mut self.said.borrow_mut().answers);
             if answered {
                 self.said.borrow_mut().fixed = None;
@@ -226,10 +226,6 @@ impl Local {
             }
             return;
         };
-        if let (Some(load), Some(residents)) = (&*self.load.borrow(), &mut facts.resident) {
-            // Ollama lists it from the load's beginning on.
-            residents.retain(|one| !same_model(&one.name, &load.model));
-        }
         self.server.borrow_mut().heard(&facts, now);
         let gone = self.said.borrow_mut().take(facts, now);
         if gone {
@@ -314,13 +310,6 @@ impl Drop for Waits {
     fn drop(&mut self) {
         self.0.waiting.set(self.0.waiting.get().saturating_sub(1));
     }
-}
-
-/// Whether two names are one model's to Ollama, which adds a tag where there is none.
-fn same_model(one: &str, other: &str) -> bool {
-    let bare = |name: &str| name.strip_suffix(":latest").unwrap_or(name).len();
-    let (one, other) = (one.get(..bare(one)), other.get(..bare(other)));
-    one.zip(other).is_some_and(|(one, other)| one.eq_ignore_ascii_case(other))
 }
 
 /// For the predictor's next look; it misses what does not fit.

@@ -44,6 +44,10 @@ impl Server {
             return Place::There;
         }
         let key = key(self.kind, asked.model);
+        if self.is_loading(key, now) {
+            // Ollama lists it from the load's beginning on.
+            return Place::Absent;
+        }
         let (known, remembered) = (self.knows_resident(now), self.remembers_resident(now));
         let resident = self.resident.iter().find(|(other, _)| *other == key).map(|(_, resident)| resident);
         match resident.filter(|_| known || remembered) {
@@ -58,6 +62,10 @@ impl Server {
             None if remembered && self.model(key).is_some_and(|model| model.shape.is_some()) => Place::Absent,
             None => Place::There,
         }
+    }
+
+    fn is_loading(&self, key: u64, now: Instant) -> bool {
+        self.loading(now).is_some() && self.load.as_ref().is_some_and(|load| load.key == key)
     }
 
     /// Whether Ollama would load a resident model again for other options (`needsReload` in `server/sched.go`).
@@ -113,7 +121,8 @@ impl Server {
     /// that any takes.
     fn predicted(&self, asked: &Asked<'_>, room: &Room) -> u32 {
         let model = self.model(key(self.kind, asked.model));
-        let Some(shape) = model.and_then(|model| model.shape.as_ref()) else {
+        let shape = model.and_then(|model| model.shape.as_ref());
+        let Some(shape) = shape.filter(|shape| shape.weights > 0) else {
             return model.map_or(0, |model| model.seen).saturating_add(NEED_RESERVE);
         };
         let parallel = self.known_slots(key(self.kind, asked.model)).unwrap_or(1);
@@ -123,7 +132,7 @@ impl Server {
     fn load(&self, asked: &Asked<'_>, other: Option<&Resident>, room: &Room, now: Instant) -> Admission {
         let key = key(self.kind, asked.model);
         if self.loading(now).is_some() {
-            let same = self.load.as_ref().is_some_and(|load| load.key == key);
+            let same = self.is_loading(key, now);
             // Without anybody else it waits at the server for the same load.
             let waits = same && room.cloud.is_none();
             return if waits { Admission::Goes } else { Admission::Not(NoRoom::Loading) };

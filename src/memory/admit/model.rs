@@ -114,13 +114,17 @@ impl Model {
         }
     }
 
-    /// A load was to take `predicted`, before anything learned, and took `took`.
-    pub fn took(&mut self, predicted: u32, took: u32) {
+    /// A load was to take `predicted`, before anything learned, and took `took`; or that at least, unless `whole`.
+    pub fn took(&mut self, predicted: u32, took: u32, whole: bool) {
         let seen = u64::from(took) * 1000 / u64::from(predicted.max(1));
         let seen = u16::try_from(seen).unwrap_or(NEED_RATIO_MAX);
         // One that took more is believed at once, one that took less by and by: what is wanted is what 19 of 20 stay
         // below.
-        let ratio = if seen > self.ratio { seen } else { self.ratio - (self.ratio - seen) / 16 };
+        let ratio = match seen.checked_sub(self.ratio) {
+            Some(_) => seen,
+            None if whole => self.ratio - (self.ratio - seen) / 16,
+            None => self.ratio,
+        };
         self.ratio = ratio.clamp(NEED_RATIO_MIN, NEED_RATIO_MAX);
     }
 
@@ -134,9 +138,11 @@ impl Model {
         }
     }
 
-    /// What a prediction comes to, in KiB.
+    /// What a prediction comes to, in KiB; never less than the weights, which a load that is mapped from a file seems
+    /// not to take, and does.
     pub fn corrected(&self, predicted: u32) -> u32 {
-        share(predicted, self.ratio.into())
+        let least = self.shape.as_ref().map_or(0, |shape| shape.weights.saturating_add(shape.projector));
+        share(predicted, self.ratio.into()).max(least)
     }
 }
 
@@ -202,25 +208,27 @@ mod tests {
 
     #[test]
     fn a_ratio_rises_at_once_falls_slowly_and_stays_in_bounds() {
-        let mut model = Model::new(1, Instant::now());
-        model.took(1000, 1300);
+        let mut model = Model::new(1, crate::time::now());
+        model.took(1000, 1300, false);
         assert_eq!((model.ratio, model.corrected(1000)), (1300, 1300));
-        model.took(1000, 980);
+        model.took(1000, 980, false);
+        assert_eq!(model.ratio, 1300, "something else may have gone meanwhile");
+        model.took(1000, 980, true);
         assert_eq!(model.ratio, 1280);
         model.ran_out(None);
         assert_eq!(model.ratio, 1600);
         (0..20).for_each(|_| model.ran_out(None));
         assert_eq!(model.ratio, NEED_RATIO_MAX);
-        (0..2000).for_each(|_| model.took(1000, 0));
+        (0..2000).for_each(|_| model.took(1000, 0, true));
         assert!(model.ratio < 520 && model.ratio >= NEED_RATIO_MIN, "{}", model.ratio);
-        model.took(0, u32::MAX);
+        model.took(0, u32::MAX, true);
         assert_eq!(model.ratio, NEED_RATIO_MAX);
         assert_eq!(model.corrected(u32::MAX), u32::MAX);
     }
 
     #[test]
     fn what_grew_before_is_kept_free() {
-        let mut model = Model::new(1, Instant::now());
+        let mut model = Model::new(1, crate::time::now());
         assert_eq!(model.spike(false, 100_000), 0);
         assert_eq!(model.spike(true, 10), ADMIT_IMAGE_SPIKE);
         model.grew(true, 1600);

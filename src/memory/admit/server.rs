@@ -51,6 +51,9 @@ pub(super) struct Loading {
     predicted: u32,
     /// Free when it began.
     free: Option<u32>,
+    /// Nothing else was there, so that nothing else can have gone meanwhile, and it found room: what is less free after
+    /// it is what it took. Otherwise it took that at least.
+    alone: bool,
     since: Instant,
 }
 
@@ -106,21 +109,24 @@ impl Server {
         if let Some(list) = &facts.resident {
             (self.listed_at, self.silent) = (Some(now), false);
             let before = std::mem::take(&mut self.resident);
+            // What is being loaded by our leave has our options, whether it is listed yet or not.
+            let loading = self.load.as_ref().map(|load| load.key);
             for resident in list.iter().take(ADMIT_RESIDENT) {
                 let key = key(self.kind, &resident.name);
                 self.resident.push((key, resident.clone()));
                 let Some(model) = self.models.iter_mut().find(|model| model.key == key) else { continue };
                 model.seen = resident.size;
-                // Of one that we have loaded the context was not known.
-                let ours = |was: &Resident| was.context.is_none() || was.context == resident.context;
-                let same = |(other, was): &(u64, Resident)| *other == key && ours(was);
-                if !before.iter().any(same) && model.in_flight == 0 {
+                let same = |(other, was): &(u64, Resident)| {
+                    *other == key && (was.context.is_none() || was.context == resident.context)
+                };
+                if !before.iter().any(same) && model.in_flight == 0 && loading != Some(key) {
                     // Loaded anew, and not by us.
                     model.options = None;
                 }
             }
-            for model in &mut self.models {
-                if !self.resident.iter().any(|(key, _)| *key == model.key) && model.in_flight == 0 {
+            for model in self.models.iter_mut().filter(|model| model.in_flight == 0) {
+                let there = self.resident.iter().any(|(key, _)| *key == model.key);
+                if !there && loading != Some(model.key) {
                     model.options = None;
                 }
             }
@@ -267,8 +273,10 @@ impl Server {
         });
         let predicted = u64::from(need) * 1000 / u64::from(ratio.max(1));
         let predicted = u32::try_from(predicted).unwrap_or(u32::MAX);
+        let alone =
+            self.knows_resident(now) && self.resident.is_empty() && free.is_none_or(|free| need <= free);
         let name = asked.model.to_owned();
-        self.load = Some(Loading { key, name, need, predicted, free, since: now });
+        self.load = Some(Loading { key, name, need, predicted, free, alone, since: now });
     }
 
     /// It is over. Nothing happens where none is under way.
@@ -279,8 +287,7 @@ impl Server {
         match went {
             Went::Loaded(took) => {
                 if let (Some(model), Some(took), true) = (model, took, in_time) {
-                    model.took(load.predicted, took);
-                    model.seen = took;
+                    model.took(load.predicted, took, load.alone);
                 }
                 // Until the server says it itself.
                 let known = self.resident.iter().any(|(key, _)| *key == load.key);

@@ -68,7 +68,7 @@ struct Tally {
 /// unknown until it was loaded) and of each load (`noise`); `free` is what is free, as a part of what is predicted. All
 /// in thousandths.
 fn tally(bias: (u64, u64), noise: u64, free: (u64, u64), seed: u64) -> Tally {
-    let (mut tally, mut dice, start) = (Tally::default(), Dice(seed), Instant::now());
+    let (mut tally, mut dice, start) = (Tally::default(), Dice(seed), crate::time::now());
     for _ in 0..200 {
         let mut server = Server::new(Kind::Ollama);
         let mut now = start;

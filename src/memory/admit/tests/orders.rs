@@ -93,7 +93,7 @@ proptest! {
         kind in prop::sample::select(vec![Kind::Ollama, Kind::Vllm, Kind::Llamacpp, Kind::Openai]),
         steps in prop::collection::vec(step(), 0..120),
     ) {
-        let mut now = Instant::now();
+        let mut now = crate::time::now();
         let mut server = Server::new(kind);
         let mut tickets: Vec<Ticket> = Vec::new();
         let mut models = 0;
@@ -162,7 +162,7 @@ proptest! {
         prompt in any::<u64>(),
         room in some_room(),
     ) {
-        let answer = Server::new(kind).ask(&Asked { prompt, ..asked("a") }, &room, Instant::now());
+        let answer = Server::new(kind).ask(&Asked { prompt, ..asked("a") }, &room, crate::time::now());
         match room.pressure {
             Pressure::Green => prop_assert_eq!(answer, Admission::Goes),
             Pressure::Amber => prop_assert!(!matches!(answer, Admission::Loads(_))),

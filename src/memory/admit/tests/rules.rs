@@ -11,7 +11,7 @@ const NEED: u32 = 4 * GIB + limits::NEED_RESERVE + 8 * MIB + MIB / 512;
 
 #[test]
 fn red_takes_none_and_amber_only_what_is_there_and_small() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let server = ollama(&[resident("a", GIB)], &["a", "b"], now);
     assert_eq!(server.ask(&asked("a"), &with(Pressure::Red), now), Not(NoRoom::Red));
     assert_eq!(server.ask(&asked("a"), &with(Pressure::Amber), now), Goes);
@@ -25,7 +25,7 @@ fn red_takes_none_and_amber_only_what_is_there_and_small() {
 
 #[test]
 fn a_model_that_is_not_there_has_to_fit() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let server = ollama(&[], &["a"], now);
     let Loads(need) = server.ask(&asked("a"), &room(), now) else { panic!() };
     assert!(need.abs_diff(NEED) < 8 * MIB, "{need}");
@@ -46,7 +46,7 @@ fn a_model_that_is_not_there_has_to_fit() {
 
 #[test]
 fn beside_others_it_may_take_four_fifths_and_idle_ones_make_room() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let mut server = ollama(&[resident("big", 8 * GIB)], &["a"], now);
     // 5 GiB above the floor: enough alone, not beside another, which is idle and goes.
     assert!(matches!(server.ask(&asked("a"), &free(6 * GIB), now), Loads(_)));
@@ -66,7 +66,7 @@ fn beside_others_it_may_take_four_fifths_and_idle_ones_make_room() {
 
 #[test]
 fn where_only_so_many_may_be_loaded_one_has_to_go() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let mut server = ollama(&[resident("b", GIB)], &["a"], now);
     server.set(Settings { models: Some(1), ..Settings::default() });
     assert!(matches!(server.ask(&asked("a"), &room(), now), Loads(_)));
@@ -77,7 +77,7 @@ fn where_only_so_many_may_be_loaded_one_has_to_go() {
 
 #[test]
 fn other_options_load_it_again() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let mut server = ollama(&[resident("llama3.2:latest", GIB)], &["llama3.2"], now);
     let with = |options| Asked { options, ..asked("LLAMA3.2") };
     let ctx = |num_ctx| with(Runner { num_ctx: Some(num_ctx), ..Runner::default() });
@@ -97,11 +97,13 @@ fn other_options_load_it_again() {
     server.ends(ticket, &WHOLE, now);
     // Loaded by us with another context, which the next one wants as well, and then one that wants the default.
     let again = ctx(8192);
+    let loaded = has(&[Resident { context: Some(8192), ..resident("llama3.2:latest", GIB) }]);
     server.load_begins(&again, GIB, Some(8 * GIB), now);
+    server.heard(&has(&[]), now);
+    server.heard(&loaded, now);
+    assert_eq!(server.ask(&again, &room(), now), Not(NoRoom::Loading), "listed, and not there yet");
     server.load_ended(Went::Loaded(None), now);
-    server.heard(&has(&[Resident { context: Some(8192), ..resident("llama3.2:latest", GIB) }]), now);
-    let ticket = server.begins(&again, now);
-    server.ends(ticket, &WHOLE, now);
+    server.heard(&loaded, now);
     assert_eq!(server.ask(&again, &room(), now), Goes);
     assert!(matches!(server.ask(&asked("llama3.2"), &room(), now), Loads(_)));
     // More than it was trained for is as much as it was trained for.
@@ -115,7 +117,7 @@ fn with_amber() -> Room {
 
 #[test]
 fn the_models_own_context_counts() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let mut server = ollama(&[resident("a", GIB)], &[], now);
     let shape = Shape {
         weights: GIB,
@@ -140,7 +142,7 @@ fn the_models_own_context_counts() {
 
 #[test]
 fn one_load_at_a_time() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let mut server = ollama(&[resident("c", GIB)], &["a", "b"], now);
     let Loads(need) = server.ask(&asked("a"), &room(), now) else { panic!() };
     server.load_begins(&asked("a"), need, Some(10 * GIB), now);
@@ -168,7 +170,7 @@ fn one_load_at_a_time() {
 
 #[test]
 fn a_load_teaches_what_the_next_one_takes() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let mut server = ollama(&[], &["a"], now);
     let Loads(need) = server.ask(&asked("a"), &room(), now) else { panic!() };
     server.load_begins(&asked("a"), need, None, now);
@@ -181,11 +183,24 @@ fn a_load_teaches_what_the_next_one_takes() {
     server.heard(&has(&[]), now);
     let Loads(most) = server.ask(&asked("a"), &room(), now) else { panic!() };
     assert!(most > more / 10 * 12, "{more} {most}");
+    // Where another one may have gone meanwhile, less is no sign.
+    server.heard(&has(&[resident("b", GIB)]), now);
+    server.load_begins(&asked("a"), most, Some(8 * GIB), now);
+    server.load_ended(Went::Loaded(Some(GIB)), now);
+    server.heard(&has(&[]), now);
+    assert_eq!(server.ask(&asked("a"), &room(), now), Loads(most));
+    // Never less than the weights.
+    for _ in 0..100 {
+        server.load_begins(&asked("a"), most, None, now);
+        server.load_ended(Went::Loaded(Some(1)), now);
+        server.heard(&has(&[]), now);
+    }
+    assert_eq!(server.ask(&asked("a"), &room(), now), Loads(4 * GIB));
 }
 
 #[test]
 fn what_is_not_known_fails_open() {
-    let now = Instant::now();
+    let now = crate::time::now();
     for kind in [Kind::Ollama, Kind::Vllm, Kind::Llamacpp, Kind::Openai] {
         let server = Server::new(kind);
         assert_eq!(server.ask(&asked("a"), &room(), now), Goes, "{kind:?}");
@@ -222,7 +237,7 @@ fn what_is_not_known_fails_open() {
 
 #[test]
 fn a_new_process_has_nothing() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let mut server = ollama(&[resident("a", GIB)], &["a"], now);
     server.load_begins(&asked("b"), GIB, None, now);
     server.restarted(now);
@@ -232,7 +247,7 @@ fn a_new_process_has_nothing() {
 
 #[test]
 fn a_slot_that_takes_longer_than_the_cloud_is_not_waited_for() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let mut server = ollama(&[resident("a", GIB), resident("b", GIB)], &[], now);
     server.set(Settings { slots: Some(2), ..Settings::default() });
     let first = server.begins(&asked("a"), now);
@@ -260,7 +275,7 @@ fn a_slot_that_takes_longer_than_the_cloud_is_not_waited_for() {
 
 #[test]
 fn slots_that_nobody_tells_are_found_out() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let mut server = ollama(&[resident("a", GIB)], &[], now);
     let mut first = server.begins(&asked("a"), now);
     server.answers(&mut first, now);
@@ -279,7 +294,7 @@ fn slots_that_nobody_tells_are_found_out() {
 
 #[test]
 fn others_at_the_server_count() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let mut server = Server::new(Kind::Llamacpp);
     let facts = Facts { slots: Some(2), busy: Some(2), waiting: Some(0), ..Facts::default() };
     server.heard(&facts, now);
@@ -294,7 +309,7 @@ fn others_at_the_server_count() {
 
 #[test]
 fn tokens_are_reserved_up_to_nine_tenths_of_the_cache() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let mut server = Server::new(Kind::Vllm);
     server.heard(&Facts { cache_tokens: Some(10_000), cache_used: Some(0), ..Facts::default() }, now);
     let long = Asked { prompt: 4000, output_max: Some(400), ..asked("m") };
@@ -329,7 +344,7 @@ fn tokens_are_reserved_up_to_nine_tenths_of_the_cache() {
 
 #[test]
 fn vllm_is_busy_when_requests_wait_for_its_cache() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let mut server = Server::new(Kind::Vllm);
     let facts = |waiting, cache_used, preemptions| Facts {
         busy: Some(4),
@@ -353,7 +368,7 @@ fn vllm_is_busy_when_requests_wait_for_its_cache() {
 
 #[test]
 fn what_a_prompt_takes_beyond_the_model_is_kept_free() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let mut server = ollama(&[resident("a", GIB)], &["a"], now);
     let image = Asked { image: true, ..asked("a") };
     let tight = free(GIB + 100 * MIB);
@@ -375,7 +390,7 @@ fn what_a_prompt_takes_beyond_the_model_is_kept_free() {
 
 #[test]
 fn a_router_loads_and_throws_nothing_out_for_memory() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let mut server = Server::new(Kind::Llamacpp);
     server.heard(&Facts { router: true, ..has(&[resident("a", 8 * GIB)]) }, now);
     server.shape("b", Some(&Shape { weights: 4 * GIB, ..Shape::default() }), now);
@@ -386,12 +401,12 @@ fn a_router_loads_and_throws_nothing_out_for_memory() {
 
 #[test]
 fn sets_of_models_are_told_apart() {
-    let now = Instant::now();
+    let now = crate::time::now();
     let key = |list: &[Resident]| ollama(list, &[], now).resident_key(now);
     let (a, b) = (resident("a", GIB), resident("b", GIB));
     assert_eq!(key(&[a.clone(), b.clone()]), key(&[b.clone(), a.clone()]));
     let other = Resident { context: Some(8192), ..a.clone() };
     assert_ne!(key(std::slice::from_ref(&a)), key(&[other]));
-    assert_ne!(key(&[a.clone()]), key(&[a, b]));
+    assert_ne!(key(std::slice::from_ref(&a)), key(&[a.clone(), b]));
     assert_eq!(Server::new(Kind::Ollama).resident_key(now), None);
 }
