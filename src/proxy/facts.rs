@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 pub use asking::{keep_asking, look};
 
-use super::gateway::Process;
+use super::gateway::{Gateway, Process};
 use crate::config::{Config, Kind, Place};
 use crate::limits;
 use crate::memory::Event;
@@ -62,8 +62,10 @@ pub struct Local {
 struct Said {
     /// When it last answered.
     at: Option<Instant>,
-    /// Whether it answered when it was last asked.
+    /// Whether it said what it has when it was last asked.
     answers: bool,
+    /// Whether it answered at all.
+    there: bool,
     /// When it said what does not change while it runs.
     fixed: Option<Instant>,
     facts: Facts,
@@ -189,12 +191,14 @@ impl Local {
 
     /// How long it is let alone before it is asked again.
     fn pause(&self, now: Instant) -> Duration {
-        let answers = self.said.borrow().answers;
+        let (answers, there) = (self.said.borrow().answers, self.said.borrow().there);
         let lately = |used: Instant| now.saturating_duration_since(used) < limits::LOCAL_BUSY;
         let busy = self.server.borrow().in_flight() > 0 || self.used.get().is_some_and(lately);
         match (answers, self.kind) {
             (true, Kind::Ollama) if busy => limits::LOCAL_EVERY_OLLAMA,
             (true, _) if busy => limits::LOCAL_EVERY_BUSY,
+            // It was away, and requests go there again.
+            (false, _) if busy && !there => limits::LOCAL_EVERY_OLLAMA,
             _ => limits::LOCAL_EVERY_IDLE,
         }
     }
@@ -303,6 +307,22 @@ impl Said {
     }
 }
 
+/// The process of `target` is another one, or none, from here on: nothing is loaded there. `out_of_memory`: for want of
+/// memory.
+pub fn died(gateway: &Gateway, target: usize, out_of_memory: bool, at: Instant) {
+    let Some(local) = gateway.locals.get(target).and_then(Option::as_ref) else { return };
+    let process = &gateway.process;
+    local.load_over(process, &Err((out_of_memory, "its process ended".to_owned())), at);
+    local.server.borrow_mut().restarted(at);
+    let mut said = local.said.borrow_mut();
+    said.fixed = None;
+    said.facts.resident = said.facts.resident.take().map(|_| Vec::new());
+    note(process, Event::Unloaded);
+    local.due.set(local.due.get().min(at + limits::LOCAL_EVERY_OLLAMA));
+    process.locals.wake.notify_one();
+    process.locals.changed();
+}
+
 /// One that waits for memory.
 struct Waits(Rc<Local>);
 
@@ -316,3 +336,6 @@ impl Drop for Waits {
 fn note(process: &Process, event: Event) {
     let _full = process.noted.borrow_mut().push(event);
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,7 +24,6 @@ use crate::time::now;
 #[derive(Clone)]
 pub struct Terms {
     gateway: Rc<Gateway>,
-    model: String,
     /// Of the client's key.
     pub key: Option<Account>,
     estimate: Estimate,
@@ -61,7 +60,6 @@ impl Terms {
         Terms {
             key: gateway.accounts.of_key(&gateway.config.keys, client),
             gateway: Rc::clone(gateway),
-            model: call.model.clone(),
             estimate: Estimate { input: call.prompt_tokens, output_max },
             placeless: false,
             wants: Wants::of(call, output_max),
@@ -97,7 +95,7 @@ impl Terms {
             return Err(Failure::with(Cause::Suspended, &Passed::Full.in_words()));
         }
         let held = if self.placeless { None } else { room::begin(gateway, &self.wants, target, at)? };
-        let begun = gateway.store.borrow_mut().begin(target, &self.model, last_resort, at);
+        let begun = gateway.store.borrow_mut().begin(target, &self.wants.model, last_resort, at);
         let ticket = begun.map_err(|why| Failure::with(Cause::Suspended, &why.in_words()))?;
         let price = config.and_then(|target| target.price);
         Ok(Open {

@@ -80,7 +80,7 @@ pub struct Job {
 
 impl Job {
     /// Who is asked, by what is known now.
-    pub(super) fn plan(&self, at: Instant) -> Plan {
+    pub(super) fn plan(&self, wants: &Wants, at: Instant) -> Plan {
         let gateway = &self.gateway;
         let key = gateway.accounts.of_key(&gateway.config.keys, self.client.as_deref());
         let when = gateway.when(at);
@@ -92,14 +92,13 @@ impl Job {
         let full = |target: usize| {
             gateway.lanes.get(target).is_some_and(|lane| !gateway.process.places.is_free(*lane))
         };
-        let wants = Wants::of(&self.call, self.call.max_tokens);
         let cloud = std::cell::OnceCell::new();
         let memory = |target: usize| {
             if gateway.locals.get(target).is_none_or(Option::is_none) {
                 return Admission::Goes;
             }
             let cloud = cloud.get_or_init(|| room::cloud(gateway, &self.call, self.egress, at));
-            room::admission(gateway, &wants, target, *cloud, at)
+            room::admission(gateway, wants, target, *cloud, at)
         };
         let by_the_clock = gateway.config.routes.iter().any(|route| route.hours.is_some());
         let ask = Ask {
@@ -123,7 +122,7 @@ pub async fn drive(job: Job) {
     facts::look(&job.gateway, &job.call).await;
     let at = now();
     job.gateway.process.retries.borrow_mut().request(at);
-    let plan = job.plan(at);
+    let plan = job.plan(&account.terms().wants, at);
     let first = plan.waits_for().or(plan.candidates.first());
     let total = first.map_or(limits::TOTAL, |first| first.deadlines.total);
     let total = (at + total).min(job.began + job.gateway.config.limits.request_time);

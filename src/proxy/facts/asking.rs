@@ -85,14 +85,15 @@ pub async fn look(gateway: &Gateway, call: &Call) {
 
 /// Whom a plan for `call` may be wrong about: a model comes and goes by its server's own clock, or was never seen yet.
 fn stale<'a>(gateway: &'a Gateway, call: &'a Call, at: Instant) -> impl Iterator<Item = &'a Rc<Local>> {
-    let pressure = gateway.process.room.get().map_or(Pressure::Green, |room| room.pressure);
-    let matters = gateway.config.targets.len() > 1 || pressure > Pressure::Green;
-    let each = gateway.locals.iter().zip(&gateway.config.targets);
-    each.filter_map(move |(local, target)| {
+    let watched = gateway.process.room.get();
+    let matters =
+        watched.is_some_and(|room| gateway.config.targets.len() > 1 || room.pressure > Pressure::Green);
+    let each = gateway.locals.iter().zip(&gateway.config.targets).enumerate();
+    each.filter_map(move |(index, (local, target))| {
         let local = local.as_ref().filter(|local| local.kind == Kind::Ollama && matters)?;
         let model = target.models.resolve(&call.model).filter(|model| !model.is_empty())?;
         let said = local.said.borrow();
-        if !said.answers && local.asked.get().is_some() {
+        if !said.answers && local.asked.get().is_some() || is_absent(gateway, index) {
             return None;
         }
         let old = said.at.is_none_or(|said| at.saturating_duration_since(said) > limits::LOCAL_EVERY_OLLAMA);
@@ -114,9 +115,15 @@ impl Local {
     }
 }
 
+/// Whether nothing was found yet where it would be.
+fn is_absent(gateway: &Gateway, target: usize) -> bool {
+    gateway.store.borrow().get(target).is_some_and(|health| health.absent)
+}
+
 async fn ask(gateway: &Gateway, target: usize, local: &Local) {
-    let absent = gateway.store.borrow().get(target).is_some_and(|health| health.absent);
-    if !absent {
+    if is_absent(gateway, target) {
+        local.due.set(now() + limits::DISCOVERY_INTERVAL);
+    } else {
         let asking = Asking { gateway, target, local };
         let heard = tokio::time::timeout(limits::LOCAL_ASK_TIME, asking.facts()).await;
         let heard = heard.ok().flatten();
@@ -129,12 +136,12 @@ async fn ask(gateway: &Gateway, target: usize, local: &Local) {
                 local.server.borrow_mut().shape(&model, shape.ok().flatten().as_ref(), now());
             }
         }
+        let at = now();
+        local.asked.set(Some(at));
+        let due = if local.wanted.borrow().is_empty() { at + local.pause(at) } else { at };
+        local.due.set(local.due.get().min(due));
     }
-    let at = now();
-    local.asked.set(Some(at));
     local.asking.set(false);
-    let due = if local.wanted.borrow().is_empty() { at + local.pause(at) } else { at };
-    local.due.set(local.due.get().min(due));
     gateway.process.locals.changed();
 }
 
@@ -149,6 +156,7 @@ impl Asking<'_> {
     /// What it has. `None`: it does not say.
     async fn facts(&self) -> Option<Facts> {
         let mut facts = Facts::default();
+        self.local.said.borrow_mut().there = false;
         let known = self.local.said.borrow().fixed;
         let fixed = known.is_none_or(|at| now().saturating_duration_since(at) >= limits::LOCAL_EVERY_IDLE);
         let said = match self.local.kind {
@@ -198,6 +206,9 @@ impl Asking<'_> {
 
     async fn get(&self, path: &str) -> Option<Vec<u8>> {
         let asked = beside::ask(self.gateway, self.target, Method::GET, path, Vec::new()).await;
-        asked.ok().filter(|(status, _)| *status == StatusCode::OK).map(|(_, body)| body)
+        let (status, body) = asked.ok()?;
+        // It is there, and may not have this.
+        self.local.said.borrow_mut().there = true;
+        (status == StatusCode::OK).then_some(body)
     }
 }

@@ -18,7 +18,7 @@ use crate::route::{self, Passed};
 #[derive(Clone, Debug)]
 pub struct Wants {
     /// By the client's name.
-    model: String,
+    pub model: String,
     prompt: u64,
     output_max: Option<u64>,
     image: bool,
