@@ -211,8 +211,8 @@ pub struct Plan {
     pub egress: Egress,
     /// The position of its route in the configuration, if it has one.
     pub route: Option<usize>,
-    /// Its model is to be loaded there, in the position of a candidate, while another one answers: it would be asked
-    /// first if the model were loaded.
+    /// Its model is to be loaded there, in the position of a candidate, while somebody off the box answers: it would be
+    /// asked first if the model were loaded.
     pub warms: Option<usize>,
     /// Targets of the group and region that it would be served in if all were well.
     home: Vec<usize>,

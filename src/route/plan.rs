@@ -6,7 +6,7 @@ use super::passed::{Capability, Passed, is_short};
 use super::rules::{self, may_go};
 use super::weights::{self, Turns};
 use super::{Ask, Candidate, Plan, State, speaks};
-use crate::config::{Config, Egress, Kind, Route, Target};
+use crate::config::{Config, Egress, Kind, Place, Route, Target};
 use crate::dialect::Dialect;
 use crate::health::store::Store;
 use crate::health::{Standing, Why};
@@ -82,7 +82,9 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
         None => seats,
     };
     let cold = |seat: &Seat| seat.rank == Rank::Cold && matches!(seat.memory, Admission::Loads(_));
-    let others = seats.first().is_some_and(|seat| seat.rank < Rank::Cold);
+    let off_the_box =
+        |seat: &Seat| config.targets.get(seat.target()).is_some_and(|target| target.place != Place::Local);
+    let others = seats.first().is_some_and(|seat| seat.rank < Rank::Cold && off_the_box(seat));
     plan.warms = seats.iter().position(|seat| others && cold(seat) && plan.home.contains(&seat.target()));
     plan.candidates = terms.candidates(seats, hedge);
     plan.full = terms.candidates(sorted(full, |seat| (seat.rank, seat.place)), false);

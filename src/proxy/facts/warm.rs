@@ -29,7 +29,7 @@ pub fn start(gateway: &Rc<Gateway>, wants: &Wants, dialect: Dialect, candidate: 
     let drills = process.drills.borrow();
     let drilled = drills.is_running() && drills.target() == Some(gateway.name(target));
     let waits = local.warm_again.get().is_some_and(|(again, _)| at < again);
-    let loads = local.load.borrow().is_some() || local.server.borrow().loading(at).is_some();
+    let loads = local.load.borrow().is_some();
     if !gateway.config.memory.warm_up
         || local.kind != Kind::Ollama
         || drilled

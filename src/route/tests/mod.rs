@@ -341,7 +341,12 @@ fn remembered(config: &Config, store: &Store, says: &[(usize, Admission)]) -> Pl
 
 #[test]
 fn memory_moves_a_target_back_and_says_whom_to_warm() {
-    let config = five();
+    let mut config = five();
+    let plan = remembered(&config, &store(&config), &[(2, Admission::Loads(7))]);
+    assert_eq!(plan.warms, None, "another server of this box has it");
+    for target in [0, 1, 3, 4] {
+        config.targets[target].place = Place::Lan;
+    }
     let good = store(&config);
     let not = Admission::Not;
     let plan = remembered(&config, &good, &[(2, Admission::Loads(7))]);
