@@ -2,6 +2,9 @@
 //!
 //! Layer by layer, as llama.cpp allocates it (`llama-kv-cache.cpp`, `llama-hparams.cpp`) and Ollama predicts it
 //! (`fs/ggml/ggml.go`, `GraphSize`); MEMORY.md 4.5 has the formulas. Memory in KiB, never more than 4 TiB.
+//!
+//! Measured with llama.cpp on a CPU, SmolLM2-135M with 2k to 32k tokens in 1 to 4 slots: the cache as predicted to 0.3 %,
+//! weights, cache and graph together 6 to 17 % less at their height, 457 MiB of reserve left out.
 
 use crate::limits::{NEED_BATCH, NEED_IMAGE, NEED_LAYERS, NEED_RESERVE, NEED_VOCABULARY};
 
