@@ -203,7 +203,7 @@ impl Local {
         }
     }
 
-    /// A request goes there: it is asked as often as that wants.
+    /// A request would go there: it is asked as often as that wants.
     fn used(&self, locals: &Locals, now: Instant) {
         self.used.set(Some(now));
         let due = self.asked.get().map_or(now, |asked| asked + self.pause(now));

@@ -291,6 +291,48 @@ fn a_server_without_a_free_slot_is_passed_over() {
 }
 
 #[test]
+fn a_server_whose_cache_is_full_is_passed_over_until_it_is_not() {
+    run(LIMIT, async {
+        let good = healthy("a");
+        let used = Rc::new(RefCell::new("0.97"));
+        let said = Rc::clone(&used);
+        let box_ = SimServer::start(Behaviour::by(move |request| match request.path.as_str() {
+            "/metrics" => Script::reply(
+                200,
+                "text/plain; version=0.0.4",
+                format!(
+                    "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{engine=\"0\"}} 1\n\
+                     vllm:num_requests_waiting{{engine=\"0\"}} 0\nvllm:kv_cache_usage_perc{{engine=\"0\"}} {}\n\
+                     vllm:cache_config_info{{block_size=\"16\",num_gpu_blocks=\"512\"}} 1\n",
+                    said.borrow()
+                ),
+            ),
+            _ => good.answer(request),
+        }));
+        let (box_, shelf) = (box_.await.unwrap(), SimServer::start(healthy("b")).await.unwrap());
+        let group = group();
+        let config = target("box", "vllm", &box_, "") + &on_the_lan("openai", &shelf) + &watched(&group, "");
+        let program = looked(&config).await;
+        let by = async || {
+            let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            answer.header("x-edgeward-target").unwrap().to_owned()
+        };
+        assert_eq!(by().await, "shelf", "{}", program.log());
+        program.logged(&["request_shed", "target=box"]).await;
+        assert_eq!(program.metric("edgeward_shed_requests_total{reason=\"tokens\"}").await, 1.0);
+        // It is asked again soon, since requests come.
+        *used.borrow_mut() = "0.03";
+        let back = async {
+            while by().await != "box" {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(SOON, back).await.expect("it has room again");
+    });
+}
+
+#[test]
 fn without_memory_requests_go_elsewhere_or_wait_and_are_told_when_to_come_again() {
     run(2 * LIMIT, async {
         let here = Ollama::default();

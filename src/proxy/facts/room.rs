@@ -69,6 +69,8 @@ pub fn admission(
     let Some((local, room)) = local(gateway, target).zip(space(gateway, cloud, at)) else {
         return Admission::Goes;
     };
+    // Also for those who are sent away: they may come back as soon as it says so.
+    local.used(&gateway.process.locals, at);
     local.server.borrow().ask(&wants.asked(&gateway.config, target), &room, at)
 }
 
@@ -185,7 +187,6 @@ pub fn begin(
         local.load_begins(process, &asked, need, "a request", at);
     }
     let ticket = local.server.borrow_mut().begins(&asked, at);
-    local.used(&process.locals, at);
     let (gateway, local) = (Rc::clone(gateway), Rc::clone(local));
     Ok(Some(Held { gateway, local, ticket: Some(ticket), loads: loads.is_some() }))
 }
