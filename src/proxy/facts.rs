@@ -1,6 +1,6 @@
 //! What local servers have: asked of them, kept for the process, and what follows for a request.
 //!
-//! [`asking`] asks, [`room`] decides about one request by what was said, [`warm`] loads a model beside the requests.
+//! `asking` asks, [`room`] decides about one request by what was said, [`warm`] loads a model beside the requests.
 
 mod asking;
 pub mod room;
