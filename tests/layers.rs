@@ -17,8 +17,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("gate", &["cause", "config", "dialect", "limits", "wire"]),
     // Of `config` its plain types: by what health is judged.
     ("health", &["cause", "config", "limits"]),
-    // Of `config` the targets and routes, of `dialect` what a request asks for, of `cause` what a retry may mend.
-    ("route", &["cause", "config", "dialect", "health", "limits"]),
+    // Of `config` the targets and routes, of `dialect` what a request asks for, of `cause` what a retry may mend, of
+    // `memory` what admission says.
+    ("route", &["cause", "config", "dialect", "health", "limits", "memory"]),
     // Of `config` its plain types: by what memory is judged, the boards; of `health` the pressure that it decides; of
     // `wire` the JSON in which model servers say what they have.
     ("memory", &["config", "health", "limits", "wire"]),

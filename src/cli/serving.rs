@@ -15,7 +15,7 @@ use crate::limits;
 use crate::observe::{self, events, health_events};
 use crate::proxy::current::Current;
 use crate::proxy::gateway::Gateway;
-use crate::proxy::{deaths, discovery, gpus, pressure, probe, spending};
+use crate::proxy::{deaths, discovery, facts, gpus, pressure, probe, spending};
 use crate::systemd::{Notify, Order, Orders};
 use crate::task;
 use crate::time::{monotonic_micros, now};
@@ -43,6 +43,7 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Sourc
     task::start(gpus::keep_listening(Rc::clone(&current.get().process), place));
     task::start(pressure::keep_watching(Rc::clone(current)));
     task::start(deaths::keep_watching(Rc::clone(current)));
+    task::start(facts::keep_asking(Rc::clone(current)));
 
     loop {
         let by = tokio::select! {

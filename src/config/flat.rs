@@ -258,6 +258,7 @@ impl Flat {
         #[rustfmt::skip]
         let Memory {
             enabled, board, gpu_shared, huge_pages, fill_per_second, floor, reserve, amber, red, hold, interval, cgroup,
+            warm_up,
         } = memory;
         let cgroup = cgroup.as_ref().map(|path| path.display());
         self.all(
@@ -275,6 +276,7 @@ impl Flat {
                 ("hold", Time(*hold)),
                 ("interval", Time(*interval)),
                 ("cgroup", shown(cgroup.as_ref())),
+                ("warm_up", Flag(*warm_up)),
             ],
         );
     }

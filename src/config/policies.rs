@@ -262,9 +262,11 @@ pub(super) fn memory(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Memory {
     let Some(section) = top.table(walk, "memory", &schema_policy::MEMORY) else { return memory };
     let Memory {
         enabled, board, gpu_shared, huge_pages, fill_per_second, floor, reserve, amber, red, hold, interval, cgroup,
+        warm_up,
     } = &mut memory;
     fill(walk, &section, &mut [
         ("enabled",  Slot::Flag(enabled)),
+        ("warm_up",  Slot::Flag(warm_up)),
         ("amber",    Slot::Time(SECOND, HOUR, amber)),
         ("red",      Slot::Time(SECOND, HOUR, red)),
         ("hold",     Slot::Time(SECOND, HOUR, hold)),

@@ -286,6 +286,8 @@ pub struct Memory {
     pub interval: Duration,
     /// `cgroup`: the folder of the memory cgroup that the model server lives in, where that has a limit.
     pub cgroup: Option<PathBuf>,
+    /// `warm_up`: a local model that a request asks for is loaded while another target answers.
+    pub warm_up: bool,
 }
 
 impl Default for Memory {
@@ -303,6 +305,7 @@ impl Default for Memory {
             hold: limits::MEMORY_HOLD,
             interval: limits::MEMORY_INTERVAL,
             cgroup: None,
+            warm_up: true,
         }
     }
 }

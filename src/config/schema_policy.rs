@@ -112,8 +112,11 @@ pub(super) static MEMORY: Keys = table(
         "hold",
         "interval",
         "cgroup",
+        "warm_up",
     ],
     &[
+        ("preload", "write warm_up = true"),
+        ("warmup", "write warm_up = true"),
         ("threshold", "write floor = \"1GiB\""),
         ("min_free", "write floor = \"1GiB\""),
         ("floor_permille", "write floor = \"1GiB\""),

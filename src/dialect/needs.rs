@@ -26,6 +26,17 @@ pub struct Conversation {
     pub later: bool,
 }
 
+/// Ollama's `options` that a model is loaded by: with others than it was loaded with it is loaded again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `num_ctx`, in tokens.
+    pub num_ctx: Option<u32>,
+    /// `num_batch`, in tokens.
+    pub num_batch: Option<u32>,
+    /// `num_gpu`, in layers.
+    pub num_gpu: Option<i32>,
+}
+
 /// What has been seen so far of one request's members.
 #[derive(Debug)]
 pub(super) struct Scan {
@@ -237,6 +248,29 @@ impl Opening {
             self.left = message.left;
         }
     }
+}
+
+/// Ollama's token limit, and the options that its models are loaded by. A negative number is the server's own choice.
+pub(super) fn ollama_options(text: &str) -> (Option<u64>, Options) {
+    let mut limit = None;
+    let mut options = Options::default();
+    let mut at = Cursor::new(text.as_bytes());
+    let seen = at.object(|key, at| {
+        let number = at.number()?;
+        if key_is(key, "num_predict") {
+            limit = number;
+        } else if key_is(key, "num_ctx") {
+            options.num_ctx = number.and_then(|number| u32::try_from(number).ok());
+        } else if key_is(key, "num_batch") {
+            options.num_batch = number.and_then(|number| u32::try_from(number).ok());
+        } else if key_is(key, "num_gpu") {
+            options.num_gpu = number.and_then(|number| i32::try_from(number).ok());
+        }
+        Ok(())
+    });
+    // Of another form: its target may judge it.
+    let _other_form = seen;
+    (limit, options)
 }
 
 /// Whether an array has an element.

@@ -13,8 +13,8 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::Dialect;
-use super::needs::Scan;
-pub use super::needs::{Conversation, Needs};
+pub use super::needs::{Conversation, Needs, Options};
+use super::needs::{Scan, ollama_options};
 use crate::limits;
 use crate::wire::json;
 
@@ -35,6 +35,8 @@ pub struct Call {
     pub max_tokens: Option<u64>,
     /// How many answers beside each other it asked for (OpenAI's `n`).
     pub choices: u32,
+    /// Ollama's `options`, as far as edgeward reads them.
+    pub options: Options,
     /// The prompt's length, estimated from the body, in tokens.
     pub prompt_tokens: u64,
     /// What not every target can do.
@@ -146,6 +148,7 @@ pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Call, BadRequest> {
         wants_progress: draft.wants_progress,
         max_tokens: draft.max_tokens,
         choices: draft.choices.unwrap_or(1).max(1),
+        options: draft.options,
         prompt_tokens: profile.estimated_tokens(),
         needs: reader.scan.needs,
         conversation: reader.scan.conversation(),
@@ -165,6 +168,7 @@ impl Call {
             wants_progress: false,
             max_tokens: None,
             choices: 1,
+            options: Options::default(),
             prompt_tokens: 0,
             needs: Needs::default(),
             conversation: None,
@@ -262,6 +266,7 @@ struct Draft {
     wants_progress: bool,
     max_tokens: Option<u64>,
     choices: Option<u32>,
+    options: Options,
     spans: Spans,
 }
 
@@ -311,7 +316,10 @@ impl<'a> Reader<'a> {
                 self.call.max_tokens = text.parse().ok().or(self.call.max_tokens);
             }
             "n" => self.call.choices = text.parse().ok(),
-            "options" => self.call.max_tokens = num_predict(text).or(self.call.max_tokens),
+            "options" => {
+                let (limit, options) = ollama_options(text);
+                (self.call.max_tokens, self.call.options) = (limit.or(self.call.max_tokens), options);
+            }
             _ => {}
         }
         Ok(())
@@ -343,15 +351,6 @@ impl<'a> Reader<'a> {
         self.call.spans.stream_options = Some(options);
         Ok(())
     }
-}
-
-/// Ollama's token limit lives in `options`.
-fn num_predict(options: &str) -> Option<u64> {
-    #[derive(serde::Deserialize)]
-    struct Options {
-        num_predict: Option<u64>,
-    }
-    serde_json::from_str::<Options>(options).ok()?.num_predict
 }
 
 impl<'de> DeserializeSeed<'de> for &mut Reader<'de> {

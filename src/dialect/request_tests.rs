@@ -109,6 +109,27 @@ fn dialects_differ_in_what_is_default() {
     assert_eq!(unlimited.max_tokens, None);
 }
 
+#[test]
+fn options_that_load_a_model_anew_are_read() {
+    let options = |text: &str| {
+        let body = format!("{{\"model\":\"m\",\"options\":{text}}}");
+        decode(Dialect::OllamaGenerate, body.as_bytes()).unwrap().options
+    };
+    let all = Options { num_ctx: Some(8192), num_batch: Some(512), num_gpu: Some(20) };
+    assert_eq!(
+        options(r#"{"temperature":0.1,"num_ctx":8192,"stop":["a"],"num_batch":512,"num_gpu":20}"#),
+        all
+    );
+    // As many layers as fit is the server's own choice.
+    assert_eq!(
+        options(r#"{"num_gpu":-1,"num_ctx":8192}"#),
+        Options { num_ctx: Some(8192), ..Options::default() }
+    );
+    for other in ["null", "[]", "7", r#"{"num_ctx":"8192"}"#, r#"{"num_ctx":99999999999}"#] {
+        assert_eq!(options(other), Options::default(), "{other}");
+    }
+}
+
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(body in proptest::collection::vec(any::<u8>(), 0..200)) {

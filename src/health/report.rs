@@ -74,11 +74,9 @@ pub enum Why {
 impl Why {
     /// Whether such a target is asked rather than nobody, one request at a time: it failed a moment ago, or shows with a
     /// stream that may be a long one that it has recovered; a client that would get an error anyhow loses nothing by it.
-    /// So is one whose box is about to run out of memory, without that bound: nothing here knows yet what one request
-    /// needs, and a box with no other target would be shut by every load of a model.
     #[must_use]
     pub const fn is_rest(self) -> bool {
-        matches!(self, Why::Open(..) | Why::HalfOpen | Why::Down(..) | Why::Returning(_) | Why::PressureRed)
+        matches!(self, Why::Open(..) | Why::HalfOpen | Why::Down(..) | Why::Returning(_))
     }
 
     /// Whether such a target is asked rather than nobody: it answers, only badly.
@@ -148,9 +146,7 @@ impl Why {
                 "ran out of memory twice with this model, and gets prompts of {most} tokens at most for another {} s",
                 seconds(left)
             ),
-            Why::PressureRed => {
-                "gets nothing new that another can answer: the box is about to run out of memory".to_owned()
-            }
+            Why::PressureRed => "gets nothing new: the box is about to run out of memory".to_owned(),
             Why::PressureAmber => "gets only small requests: the box is low on memory".to_owned(),
         }
     }
@@ -244,4 +240,16 @@ pub enum Pressure {
     Amber,
     /// About to run out: nothing new.
     Red,
+}
+
+impl Pressure {
+    /// In a word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Pressure::Green => "green",
+            Pressure::Amber => "amber",
+            Pressure::Red => "red",
+        }
+    }
 }

@@ -79,3 +79,25 @@ pub const MEMORY_TRACE_BYTES: u64 = 256 * 1024 * 1024;
 /// A GPU with less memory of its own than this shares the processor's, in bytes: what it calls its own is a small part
 /// set aside at boot.
 pub const MEMORY_CARD_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+/// A local server is asked what it has each such time while it is idle, or does not say.
+pub const LOCAL_EVERY_IDLE: Duration = Duration::from_secs(60);
+/// Ollama, while requests come: what is loaded changes by a request, or by an idle time of minutes.
+pub const LOCAL_EVERY_OLLAMA: Duration = Duration::from_secs(5);
+/// vLLM and llama.cpp, while requests come: slots and caches change with each.
+pub const LOCAL_EVERY_BUSY: Duration = Duration::from_millis(1500);
+/// Requests come: the last one within this.
+pub const LOCAL_BUSY: Duration = Duration::from_secs(10);
+/// One question to a local server, its answer included.
+pub const LOCAL_ASK_TIME: Duration = Duration::from_secs(2);
+/// A request waits so long for such an answer before it is planned, where what is known may be wrong.
+pub const LOCAL_LOOK_TIME: Duration = Duration::from_millis(250);
+/// Models at a time that a server is asked about.
+pub const LOCAL_WANTED_MAX: usize = 8;
+/// After a warm-up that failed no other one for this long; it doubles with each.
+pub const WARM_UP_PAUSE: Duration = Duration::from_secs(60);
+/// See [`WARM_UP_PAUSE`]; at most this.
+pub const WARM_UP_PAUSE_MAX: Duration = Duration::from_secs(600);
+/// To its first token a cloud takes so long where nothing was measured yet.
+pub const CLOUD_FIRST_TOKEN: Duration = Duration::from_secs(1);
+const _: () = assert!(LOCAL_LOOK_TIME.as_millis() < LOCAL_ASK_TIME.as_millis());
+const _: () = assert!(WARM_UP_PAUSE.as_secs() < WARM_UP_PAUSE_MAX.as_secs());

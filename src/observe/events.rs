@@ -523,6 +523,7 @@ pub(super) mod tests {
             include_str!("death_events.rs"),
             include_str!("events.rs"),
             include_str!("health_events.rs"),
+            include_str!("load_events.rs"),
             include_str!("memory_events.rs"),
             include_str!("operator_events.rs"),
             include_str!("reload_events.rs"),

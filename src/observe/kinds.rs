@@ -59,6 +59,44 @@ impl Outcome {
     }
 }
 
+/// Why a local server's memory keeps a request away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shed {
+    /// About to run out.
+    Red,
+    /// Low, and its model is not loaded.
+    NotResident,
+    /// Low, and it is not small.
+    NotSmall,
+    /// Its model, or its prompt, does not fit.
+    TooLarge,
+    /// It would throw out a model that is answering.
+    Evicts,
+    /// A model is being loaded.
+    Loading,
+    /// No slot is free.
+    Busy,
+    /// The cache for tokens is full.
+    Tokens,
+    /// Its model is not loaded, and is loaded meanwhile.
+    Cold,
+}
+
+impl Shed {
+    /// Every one, in the order of the enum, with its stable name for metric labels.
+    pub const ALL: [(&'static str, Shed); 9] = [
+        ("red", Shed::Red),
+        ("not_resident", Shed::NotResident),
+        ("not_small", Shed::NotSmall),
+        ("too_large", Shed::TooLarge),
+        ("evicts", Shed::Evicts),
+        ("loading", Shed::Loading),
+        ("busy", Shed::Busy),
+        ("tokens", Shed::Tokens),
+        ("cold", Shed::Cold),
+    ];
+}
+
 /// A limit that can be hit at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {

@@ -73,7 +73,7 @@ pub fn pressure(memory: &Memory) {
     }
     match memory.pressure {
         "red" => tell!(warn, "local targets get no new requests"),
-        "amber" => tell!(warn, "local targets get only small requests for models that are loaded"),
+        "amber" => tell!(warn, "local targets get only small requests for models that they have loaded"),
         _ => tell!(info, "local targets get requests as usual"),
     }
 }

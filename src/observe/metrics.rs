@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::kinds::{Limit, Outcome, Turned};
+use super::kinds::{Limit, Outcome, Shed, Turned};
 use super::memory_events::Memory;
 use super::tally::{self, Egress, Tally};
 use crate::cause::Cause;
@@ -34,6 +34,7 @@ pub struct Metrics {
 struct Process {
     requests: [Counter; Outcome::ALL.len()],
     limits: [Counter; Limit::ALL.len()],
+    shed: [Counter; Shed::ALL.len()],
 }
 
 #[derive(Debug)]
@@ -92,6 +93,7 @@ impl Metrics {
         let process = Rc::new(Process {
             requests: std::array::from_fn(|_| Counter::default()),
             limits: std::array::from_fn(|_| Counter::default()),
+            shed: std::array::from_fn(|_| Counter::default()),
         });
         let targets = targets.into_iter().map(|name| Rc::new(Target::new(name.into()))).collect();
         Metrics { process, targets }
@@ -173,6 +175,11 @@ impl Metrics {
         add(&self.process.limits[limit as usize], 1);
     }
 
+    /// A local server's memory kept a request away.
+    pub fn shed(&self, why: Shed) {
+        add(&self.process.shed[why as usize], 1);
+    }
+
     /// Everything in Prometheus' text format ([`CONTENT_TYPE`]).
     #[must_use]
     pub fn render(&self, gauges: &Gauges) -> String {
@@ -228,6 +235,12 @@ impl Metrics {
         for limit in Limit::ALL {
             let count = self.process.limits[limit as usize].get();
             writeln!(out, "edgeward_limit_hits_total{{limit=\"{}\"}} {count}", limit.as_str())?;
+        }
+        let help = "Requests that a local server's memory or slots kept away, by why.";
+        head(out, "edgeward_shed_requests_total", "counter", help)?;
+        for (name, why) in Shed::ALL {
+            let count = self.process.shed[why as usize].get();
+            writeln!(out, "edgeward_shed_requests_total{{reason=\"{name}\"}} {count}")?;
         }
         head(out, "edgeward_log_lines_lost_total", "counter", "Log lines that nobody took in time.")?;
         writeln!(out, "edgeward_log_lines_lost_total {}", super::lost_lines())?;

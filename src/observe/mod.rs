@@ -18,6 +18,7 @@ mod journal;
 mod kinds;
 mod limit;
 mod line;
+pub mod load_events;
 pub mod memory_events;
 pub mod metrics;
 pub mod operator_events;
@@ -29,7 +30,7 @@ pub mod target_gauges;
 pub mod translate_events;
 
 pub use events::Record;
-pub use kinds::{Limit, Outcome, Turned};
+pub use kinds::{Limit, Outcome, Shed, Turned};
 pub use line::utc;
 pub use metrics::{Gauges, Metrics};
 pub use tally::Egress;

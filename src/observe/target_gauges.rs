@@ -39,6 +39,8 @@ pub struct TargetGauges<'a> {
     pub gap_p95: Option<Duration>,
     /// Requests that wait for a place there.
     pub waiting: usize,
+    /// Models that it has loaded, by its own word.
+    pub loaded: Option<usize>,
     /// Money spent there today and its cap, in millionths; `None` where it costs none, or has none.
     pub spent: Option<u64>,
     /// The cap.
@@ -91,7 +93,7 @@ fn write(out: &mut String, all: &[TargetGauges<'_>]) -> fmt::Result {
         let (name, group) = (Label(name), Label(group));
         writeln!(out, "{INFO}{{target=\"{name}\",kind=\"{kind}\",place=\"{place}\",group=\"{group}\"}} 1")?;
     }
-    let gauges: [(&str, &str, Value<'_>); 9] = [
+    let gauges: [(&str, &str, Value<'_>); 10] = [
         ("edgeward_target_candidate", "Whether requests may go there: 1 or 0.", |t| {
             Some(f64::from(u8::from(t.candidate)))
         }),
@@ -103,6 +105,9 @@ fn write(out: &mut String, all: &[TargetGauges<'_>]) -> fmt::Result {
             |t| Some(f64::from(t.share) / 1000.0),
         ),
         ("edgeward_target_queued_requests", "Requests that wait for a place there.", |t| number(t.waiting)),
+        ("edgeward_target_loaded_models", "Models that it has loaded, by its own word.", |t| {
+            t.loaded.and_then(number)
+        }),
         (
             "edgeward_target_first_token_p95_seconds",
             "The p95 of the time to the first token: the slowest of its models'.",

@@ -37,6 +37,7 @@ fn candidate(target: usize) -> Candidate {
         hedge: false,
         reluctant: false,
         last_resort: false,
+        memory: crate::memory::admit::Admission::Goes,
     }
 }
 

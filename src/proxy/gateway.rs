@@ -12,6 +12,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use super::body::Budget;
 use super::cancel::Live;
 use super::deaths::{Deaths, Server};
+use super::facts::{Local, Locals};
 use super::places::Places;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
@@ -22,6 +23,7 @@ use crate::config::{Config, Kind, Place, Target};
 use crate::gate::pool::{Buffer, Pool};
 use crate::health::death::{Engine, advice};
 use crate::health::store::Store;
+use crate::memory::admit::Room;
 use crate::memory::{self, Decision};
 use crate::observe::metrics::{Gauges, Metrics};
 use crate::observe::{self, events};
@@ -60,6 +62,10 @@ pub struct Process {
     pub spending: Spending,
     /// How memory stands; `None` while it is not watched.
     pub memory: Cell<Option<Decision>>,
+    /// What is free for models at present; `None` while memory is not watched.
+    pub room: Cell<Option<Room>>,
+    /// What local servers have.
+    pub locals: Locals,
     /// What the predictor is told at its next look; more than it takes is lost.
     pub noted: RefCell<heapless::Vec<memory::Event, 16>>,
     /// What knows the GPUs and hears the kernel.
@@ -84,6 +90,8 @@ pub struct Gateway {
     pub lanes: Vec<Lane>,
     /// The process behind each target, where it is this box's.
     pub servers: Vec<Option<Rc<Server>>>,
+    /// The targets that are local servers, where memory is watched.
+    pub locals: Vec<Option<Rc<Local>>>,
     /// Where each target's and key's budgets are counted.
     pub accounts: Accounts,
     /// Counters.
@@ -131,6 +139,8 @@ impl Gateway {
         let (lanes, accounts) = (places.lanes(&config), spending.accounts(&config));
         let deaths = Deaths::default();
         let servers = deaths.servers(&config);
+        let locals = Locals::default();
+        let of_targets = locals.of(&config, crate::time::now());
         let gateway = Gateway {
             process: Rc::new(Process {
                 live: Rc::new(Live::default()),
@@ -145,12 +155,15 @@ impl Gateway {
                 places,
                 spending,
                 memory: Cell::default(),
+                room: Cell::default(),
+                locals,
                 noted: RefCell::default(),
                 helper: Helper::default(),
                 deaths,
             }),
             servers,
             lanes,
+            locals: of_targets,
             accounts,
             store: RefCell::new(Store::new(
                 &config.health,
@@ -202,6 +215,7 @@ impl Gateway {
             process: Rc::clone(&self.process),
             servers: self.process.deaths.servers(&config),
             lanes,
+            locals: self.process.locals.of(&config, crate::time::now()),
             accounts,
             store: RefCell::new(store),
             routing: RefCell::new(self.routing.borrow().renewed(&config)),

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::deaths;
 use super::gateway::Process;
+use crate::limits;
 use crate::memory::gpu::Sight;
 use crate::memory::record::State;
 use crate::observe::gpu_gauges::{GpuGauges, HelperGauges};
@@ -42,7 +43,30 @@ pub struct OneGpu {
 
 /// Listens to it for ever.
 pub async fn keep_listening(process: Rc<Process>, place: Place) {
-    process.helper.keep_reading(place, &|notice, at| deaths::noticed(&process, notice, at)).await;
+    let tell = |notice: &_, at| deaths::noticed(&process, notice, at);
+    let hear = process.helper.keep_reading(place, &tell);
+    tokio::select! {
+        () = hear => {}
+        () = keep_asking(&process) => {}
+    }
+}
+
+/// Whose the sockets are of which this process may not see it, and whether the GPUs answer.
+async fn keep_asking(process: &Process) {
+    loop {
+        tokio::time::sleep(limits::HELPER_ASKED_EVERY).await;
+        let states = process.helper.gpus(|known| {
+            (known.sight() == Sight::Sees).then(|| known.gpus().iter().all(|gpu| gpu.down.is_none()))
+        });
+        if let Some(answers) = states {
+            deaths::gpu_answers(process, answers);
+        }
+        for inode in deaths::unowned(process) {
+            if let Some(owner) = process.helper.who_has(inode).await {
+                deaths::owned(process, inode, owner.pid);
+            }
+        }
+    }
 }
 
 /// How it stands; `None` where it is not asked.

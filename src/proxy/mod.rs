@@ -3,6 +3,7 @@
 
 pub mod account;
 pub mod auth;
+mod beside;
 pub mod body;
 pub mod cancel;
 pub mod clock;
@@ -15,6 +16,7 @@ pub mod drills;
 pub mod drive;
 pub mod endpoint;
 pub mod exchange;
+pub mod facts;
 pub mod gaps;
 pub mod gateway;
 pub mod gpus;

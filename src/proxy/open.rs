@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::deaths::{self, Bound, Fate};
+use super::facts::room::{self, Held, Wants};
 use super::gaps::Gaps;
 use super::gateway::Gateway;
 use super::news;
@@ -15,6 +16,7 @@ use crate::dialect::event::Usage;
 use crate::dialect::request::Call;
 use crate::health::store::Ticket;
 use crate::health::{Ended, News};
+use crate::memory::admit::Outcome;
 use crate::route::Passed;
 use crate::route::budget::{Account, Estimate, Hold, Used};
 use crate::time::now;
@@ -23,7 +25,6 @@ use crate::time::now;
 #[derive(Clone)]
 pub struct Terms {
     gateway: Rc<Gateway>,
-    model: String,
     /// Of the client's key.
     pub key: Option<Account>,
     estimate: Estimate,
@@ -31,6 +32,8 @@ pub struct Terms {
     pub placeless: bool,
     /// They may have a model loaded anew.
     pub reloads: bool,
+    /// What they want of a local server's memory.
+    pub wants: Wants,
 }
 
 /// One attempt's.
@@ -42,6 +45,8 @@ pub struct Open {
     _place: Option<Place>,
     /// Its place among those that its server's death ends.
     bound: Option<Bound>,
+    /// Of a local server's memory and slots.
+    held: Option<Held>,
     estimate: Estimate,
     /// The request went to the target, which may have worked on it.
     pub sent: bool,
@@ -60,10 +65,10 @@ impl Terms {
         Terms {
             key: gateway.accounts.of_key(&gateway.config.keys, client),
             gateway: Rc::clone(gateway),
-            model: call.model.clone(),
             estimate: Estimate { input: call.prompt_tokens, output_max },
             placeless: false,
             reloads: false,
+            wants: Wants::of(call, output_max),
         }
     }
 
@@ -95,7 +100,8 @@ impl Terms {
         if place.is_none() && !self.placeless {
             return Err(Failure::with(Cause::Suspended, &Passed::Full.in_words()));
         }
-        let begun = gateway.store.borrow_mut().begin(target, &self.model, last_resort, at);
+        let held = if self.placeless { None } else { room::begin(gateway, &self.wants, target, at)? };
+        let begun = gateway.store.borrow_mut().begin(target, &self.wants.model, last_resort, at);
         let mut ticket = begun.map_err(|why| Failure::with(Cause::Suspended, &why.in_words()))?;
         ticket.prompt_tokens = self.estimate.input;
         let price = config.and_then(|target| target.price);
@@ -105,7 +111,8 @@ impl Terms {
             began: at,
             ticket: Some(ticket),
             _place: place,
-            bound: deaths::begins(gateway, target, &self.model, self.reloads, at),
+            bound: deaths::begins(gateway, target, &self.wants.model, self.reloads, at),
+            held,
             estimate: self.estimate,
             sent: false,
             gaps: Gaps::default(),
@@ -128,12 +135,15 @@ impl Open {
     }
 
     /// Its answer has begun; `None` where it is passed on as it comes.
-    pub fn answered(&self, after: Option<Duration>, at: Instant) {
+    pub fn answered(&mut self, after: Option<Duration>, at: Instant) {
         if let Some(bound) = &self.bound {
             bound.answered();
         }
         if let Some(ticket) = &self.ticket {
             self.gateway.store.borrow_mut().answered(ticket, self.estimate.input, after, at);
+        }
+        if let Some(held) = &mut self.held {
+            held.answers(at);
         }
     }
 
@@ -147,6 +157,14 @@ impl Open {
         let used = self.used(ended);
         if let Some(hold) = self.hold.take() {
             self.gateway.process.spending.end(hold, used, self.gateway.when(at));
+        }
+        if let Some(mut held) = self.held.take() {
+            let usage = self.answer.flatten().unwrap_or_default();
+            let whole = ended == Ended::Well && self.answer.is_some();
+            let output = usage.completion.filter(|_| whole);
+            let out_of_memory = matches!(ended, Ended::Failed(Cause::Oom, _));
+            let outcome = Outcome { prompt: usage.prompt, output, grew: None, whole, out_of_memory };
+            held.end(&outcome, ended, at);
         }
         let Some(ticket) = self.ticket.take() else { return Vec::new() };
         if self.sent {

@@ -26,10 +26,10 @@ use crate::time::now;
 /// Runs one such request to its end. Nothing is gated: there is no token to wait for.
 pub async fn pass(job: Job) {
     let at = now();
-    let plan = job.plan(at).speaking(job.call.dialect);
     let mut account =
         Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began)
             .without_places();
+    let plan = job.plan(&account.terms().wants, at).speaking(job.call.dialect);
     let mut clock = Clock::new(Rc::clone(&job.cancel), at);
     let stop = match clock.race(None, answer(&job, &plan, &mut account)).await {
         First::Stop(cause) => cause,

@@ -9,7 +9,8 @@ use super::gateway::Gateway;
 use crate::config::{Memory, Place};
 use crate::health::Pressure;
 use crate::limits;
-use crate::memory::{Decision, Event, State, step};
+use crate::memory::admit::Room;
+use crate::memory::{Axis, Decision, Event, Sample, State, Terms, step};
 use crate::observe::memory_events;
 use crate::time::now;
 use crate::watch::alarm::Alarm;
@@ -35,16 +36,38 @@ impl Watched {
         Watched { config: config.clone(), sampler, state, pressure }
     }
 
-    fn look(&mut self, noted: &[Event], device: Option<(u64, u64)>) -> Decision {
+    fn look(&mut self, noted: &[Event], device: Option<(u64, u64)>) -> (Decision, Room) {
         let at = now();
         noted.iter().for_each(|event| self.state.note(*event, at));
         self.sampler.device(device);
-        let decision = step(&mut self.state, self.sampler.read(at), at);
+        let sample = self.sampler.read(at);
+        let decision = step(&mut self.state, sample, at);
+        let room = room(&decision, sample, self.state.terms());
         if std::mem::replace(&mut self.pressure, decision.pressure) != decision.pressure {
             memory_events::pressure(&told(&decision));
         }
-        decision
+        (decision, room)
     }
+}
+
+/// What is free for models: on a card of its own, else in the box or in the cgroup of the model server, where less is.
+fn room(decision: &Decision, sample: &Sample, terms: &Terms) -> Room {
+    let floor = |axis: Axis, total: u32| {
+        let share = u64::from(total) * u64::from(terms.floor_permille) / 1000;
+        let most = terms.floor.unwrap_or_else(|| u32::try_from(share).unwrap_or(u32::MAX));
+        if decision.axis == axis { decision.floor } else { most.min(total) }
+    };
+    let of = |axis: Axis| {
+        let (free, total) = sample.axis(axis, terms.huge)?;
+        Some((free, total, floor(axis, total)))
+    };
+    let above = |(free, _, floor): &(u32, u32, u32)| free.saturating_sub(*floor);
+    let own = [of(Axis::Host), of(Axis::Group)].into_iter().flatten().min_by_key(above);
+    let device = of(Axis::Device);
+    let (free, total, floor) =
+        device.or(own).map_or((None, None, 0), |(f, t, floor)| (Some(f), Some(t), floor));
+    let spill = device.and(own.as_ref().map(above));
+    Room { pressure: decision.pressure, free, total, floor, spill, promised: 0, cloud: None }
 }
 
 /// Watches for as long as edgeward runs; a changed `[memory]` counts at the next look.
@@ -61,12 +84,16 @@ pub async fn keep_watching(current: Rc<Current>) {
         }
         let noted = std::mem::take(&mut *gateway.process.noted.borrow_mut());
         let device = gateway.process.helper.memory();
-        let decision = watched.as_mut().map(|watched| watched.look(&noted, device));
+        let (decision, room) = watched.as_mut().map(|watched| watched.look(&noted, device)).unzip();
         gateway.process.memory.set(decision);
+        let before = gateway.process.room.replace(room);
         let pressure = decision.map_or(Pressure::Green, |decision| decision.pressure);
         tell(&gateway, pressure);
         if let Some(candidate) = current.candidate() {
             tell(&candidate.gateway, pressure);
+        }
+        if before.map(|room| room.pressure) != room.map(|room| room.pressure) {
+            gateway.process.locals.changed();
         }
         drop(gateway);
         let next = decision.map_or(limits::MEMORY_INTERVAL_MAX, |d| Duration::from_millis(u64::from(d.next)));
@@ -88,11 +115,7 @@ fn tell(gateway: &Gateway, pressure: Pressure) {
 pub fn told(decision: &Decision) -> memory_events::Memory {
     let bytes = |kib: u32| u64::from(kib) * 1024;
     memory_events::Memory {
-        pressure: match decision.pressure {
-            Pressure::Green => "green",
-            Pressure::Amber => "amber",
-            Pressure::Red => "red",
-        },
+        pressure: decision.pressure.as_str(),
         reason: decision.reason.in_words(),
         axis: decision.axis.as_str(),
         available: bytes(decision.available),

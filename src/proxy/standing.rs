@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::deaths::{self, ProcessStatus};
+use super::facts::LocalStatus;
 use super::gateway::Gateway;
 use crate::cause::Cause;
 use crate::config::{Config, Egress, Place, Target};
@@ -51,6 +52,8 @@ pub struct TargetStatus {
     pub sent_today: Option<SentStatus>,
     /// The process behind it, where it is this box's.
     pub process: Option<ProcessStatus>,
+    /// What it has loaded and has room for, where it is on this box and memory is watched.
+    pub local: Option<LocalStatus>,
     /// The models that were lately asked for there.
     pub models: Vec<ModelStatus>,
 }
@@ -133,6 +136,7 @@ pub(super) fn of(gateway: &Gateway, target: usize, at: Instant) -> TargetStatus 
             SentStatus { requests: sent.requests, prompt_tokens: sent.prompt_tokens }
         }),
         process: deaths::status(gateway, target, at),
+        local: gateway.locals.get(target).and_then(|local| Some(local.as_ref()?.status(at))),
         models: views.iter().map(model).collect(),
     }
 }
@@ -156,6 +160,7 @@ pub(super) fn gauges(gateway: &Gateway, at: Instant) -> Vec<TargetGauges<'_>> {
             first_token_p95: views.iter().filter_map(|view| view.first_token_p95).max(),
             gap_p95: views.iter().filter_map(|view| view.gap_p95).max(),
             waiting: waiting(gateway, target),
+            loaded: gateway.locals.get(target).and_then(|local| local.as_ref()?.residents()),
             ..TargetGauges::default()
         };
         if let Some(money) = money(gateway, target, at) {

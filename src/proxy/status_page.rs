@@ -1,6 +1,7 @@
 //! The status in words, as `edgeward status` prints it.
 
 use super::deaths::ProcessStatus;
+use super::facts::LocalStatus;
 use super::gpus::{GpuStatus, OneGpu};
 use super::operator::{MemoryStatus, RolloutStatus, SideStatus, Status};
 use super::standing::{SentStatus, TargetStatus};
@@ -119,6 +120,9 @@ fn show_target(target: &TargetStatus, width: usize, page: &mut Page) {
         };
         page.line("      ", &line);
     }
+    if let Some(words) = target.local.as_ref().and_then(has) {
+        page.line("      ", &words);
+    }
     for model in &target.models {
         let mut figures = Vec::new();
         figures.extend(model.first_token_p95_ms.map(|ms| format!("first token p95 {ms} ms")));
@@ -139,6 +143,24 @@ fn show_target(target: &TargetStatus, width: usize, page: &mut Page) {
         let figures = if figures.is_empty() { String::new() } else { format!("; {}", figures.join(", ")) };
         page.line("      ", &format!("{sign} {} {reason}{figures}", model.model));
     }
+}
+
+/// What a local server has; nothing of one that never said so.
+fn has(local: &LocalStatus) -> Option<String> {
+    let LocalStatus { resident, slots, busy, in_flight: _, waiting, loading, heard_secs } = local;
+    let heard = (*heard_secs)?;
+    let mut all = Vec::new();
+    all.extend(resident.as_ref().map(|models| match models.as_slice() {
+        [] => "no model loaded".to_owned(),
+        models => format!("loaded: {}", models.join(", ")),
+    }));
+    all.extend(loading.as_ref().map(|(model, secs)| format!("loading {model} for {secs} s")));
+    all.extend(slots.map(|slots| format!("{} of {slots} slots taken", busy.unwrap_or(0))));
+    if *waiting > 0 {
+        all.push(format!("{waiting} wait for memory"));
+    }
+    all.push(format!("as it said {heard} s ago"));
+    Some(all.join("; "))
 }
 
 /// Lines of at most [`WIDTH`] columns.
@@ -215,6 +237,15 @@ mod tests {
                 found: "its socket".to_owned(),
                 others: 2,
             }),
+            local: Some(LocalStatus {
+                resident: Some(vec!["m (2048 MiB, 4096 tokens)".to_owned()]),
+                slots: Some(4),
+                busy: Some(1),
+                in_flight: 1,
+                waiting: 0,
+                loading: None,
+                heard_secs: Some(3),
+            }),
             models: vec![ModelStatus {
                 model: "big\u{1b}[2J\u{202e}".to_owned(),
                 standing: "out".to_owned(),
@@ -286,6 +317,7 @@ mod tests {
         off this box today: 12 requests, 3400 prompt tokens; spent 1.25 today of
         5.00 (its price is assumed)
       process 71, found by its socket, known for 9 s, 2 beside it
+      loaded: m (2048 MiB, 4096 tokens); 1 of 4 slots taken; as it said 3 s ago
       - big?[2J? rests for another 8 s after failing repeatedly: out of memory;
         first token p95 412 ms, 60% of 10 failed in the last minute, prompts of
         4000 tokens at most: it ran out of memory twice

@@ -19,6 +19,7 @@ use crate::config::{
 use crate::dialect::Dialect;
 use crate::dialect::request::Call;
 use crate::limits;
+use crate::memory::admit::Admission;
 
 mod passed;
 mod plan;
@@ -28,7 +29,7 @@ mod weights;
 
 use weights::Turns;
 
-pub use passed::{BudgetWhat, Capability, Passed};
+pub use passed::{BudgetWhat, Capability, Passed, is_short};
 pub use plan::plan;
 pub use rules::{LOCAL_ONLY, SESSION, egress_asked, may_go};
 
@@ -58,6 +59,8 @@ pub struct Candidate {
     pub reluctant: bool,
     /// It rests: it is asked only since nobody else is left.
     pub last_resort: bool,
+    /// Whether its memory has room for the request, as far as was known when the plan was made.
+    pub memory: Admission,
 }
 
 /// What routing knows of a request.
@@ -77,6 +80,8 @@ pub struct Ask<'a> {
     pub barred: &'a dyn Fn(usize) -> Option<Passed>,
     /// Whether a target, by its position, has no room now: it can be waited for.
     pub full: &'a dyn Fn(usize) -> bool,
+    /// Whether its memory has.
+    pub memory: &'a dyn Fn(usize) -> Admission,
 }
 
 impl<'a> Ask<'a> {
@@ -85,7 +90,16 @@ impl<'a> Ask<'a> {
     pub fn bare(call: &'a Call) -> Self {
         static NONE: std::sync::LazyLock<HeaderMap> = std::sync::LazyLock::new(HeaderMap::new);
         let (client, egress) = (None, Egress::Anywhere);
-        Ask { call, client, headers: &NONE, egress, minute: 0, barred: &|_| None, full: &|_| false }
+        Ask {
+            call,
+            client,
+            headers: &NONE,
+            egress,
+            minute: 0,
+            barred: &|_| None,
+            full: &|_| false,
+            memory: &|_| Admission::Goes,
+        }
     }
 
     /// Whether it is a turn after a conversation's first.
@@ -200,6 +214,9 @@ pub struct Plan {
     pub egress: Egress,
     /// The position of its route in the configuration, if it has one.
     pub route: Option<usize>,
+    /// Its model is to be loaded there, in the position of a candidate, while somebody off the box answers: it would be
+    /// asked first if the model were loaded.
+    pub warms: Option<usize>,
     /// Targets of the group and region that it would be served in if all were well.
     home: Vec<usize>,
 }
@@ -231,6 +248,15 @@ impl Plan {
     #[must_use]
     pub fn is_away(&self, target: usize) -> bool {
         !self.home.contains(&target)
+    }
+
+    /// The first of those at home that its memory sends this request away from, if anybody else gets it.
+    #[must_use]
+    pub fn shed(&self) -> Option<&Candidate> {
+        let held = |candidate: &&Candidate| candidate.memory != Admission::Goes;
+        let goes = self.candidates.iter().chain(&self.full).any(|candidate| !held(&candidate));
+        let mut home = self.candidates.iter().filter(|candidate| !self.is_away(candidate.target));
+        home.find(held).filter(|_| goes)
     }
 
     /// For whose room this request waits: nobody who is fit has any.

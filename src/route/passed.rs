@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::config::Egress;
 use crate::health::Why;
+use crate::memory::admit::NoRoom;
 
 /// Why a target is not a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub enum Passed {
     Budget(BudgetWhat, Option<Duration>),
     /// It has `max_concurrent` requests already.
     Full,
+    /// By its memory, or its slots.
+    Memory(NoRoom),
 }
 
 /// Something that not every target can do.
@@ -59,6 +62,7 @@ impl Passed {
         match self {
             Passed::Health(why) => why.left(),
             Passed::Budget(_, left) => left,
+            Passed::Memory(NoRoom::Busy(left)) => Some(left),
             _ => None,
         }
     }
@@ -66,7 +70,7 @@ impl Passed {
     /// Whether time, rather than a change of the configuration or of the request, may end it.
     #[must_use]
     pub const fn passes(self) -> bool {
-        matches!(self, Passed::Health(_) | Passed::Budget(..) | Passed::Full)
+        matches!(self, Passed::Health(_) | Passed::Budget(..) | Passed::Full | Passed::Memory(_))
     }
 
     /// Whether whoever made the request should be told beside what failed: it may end by itself, or is about this
@@ -109,7 +113,41 @@ impl Passed {
                 return format!("has used up its budget of {what}{}", more.unwrap_or_default());
             }
             Passed::Full => "is as busy as `max_concurrent` allows",
+            Passed::Memory(why) => return no_room(why),
         };
         words.to_owned()
     }
+}
+
+/// Whether memory itself is short: nobody is sent there before it is not. The others only make a request wait there, or
+/// fall to the server's own care: it is asked after all who can serve it now.
+#[must_use]
+pub const fn is_short(why: NoRoom) -> bool {
+    matches!(why, NoRoom::Red | NoRoom::NotResident | NoRoom::NotSmall(_))
+}
+
+fn no_room(why: NoRoom) -> String {
+    let mib = |kib: u32| kib / 1024;
+    let words = match why {
+        NoRoom::Red => return Why::PressureRed.in_words(),
+        NoRoom::NotResident => "gets only requests for loaded models: the box is low on memory",
+        NoRoom::NotSmall(tokens) => {
+            return format!(
+                "gets only small requests: the box is low on memory, and this one may take {tokens} tokens"
+            );
+        }
+        NoRoom::TooLarge { need, free } => {
+            let (need, free) = (mib(need), mib(free));
+            return format!(
+                "would have to load this model, which needs {need} MiB where {free} MiB are free"
+            );
+        }
+        NoRoom::Evicts => "would have to unload a model that is answering, for this one",
+        NoRoom::Loading => "is loading a model",
+        NoRoom::Busy(left) => {
+            return format!("is busy: it would wait there for about {} s", left.as_secs().max(1));
+        }
+        NoRoom::Tokens => "has no room in its cache for this many tokens",
+    };
+    words.to_owned()
 }

@@ -2,21 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-use super::passed::{Capability, Passed};
+use super::passed::{Capability, Passed, is_short};
 use super::rules::{self, may_go};
 use super::weights::{self, Turns};
 use super::{Ask, Candidate, Plan, State, wire};
-use crate::config::{Config, Egress, Kind, Route, Target};
+use crate::config::{Config, Egress, Kind, Place, Route, Target};
 use crate::dialect::Dialect;
 use crate::health::store::Store;
 use crate::health::{Standing, Why};
 use crate::limits::{CANDIDATES_MAX, PROMPT_ESTIMATE_FACTOR};
+use crate::memory::admit::{Admission, NoRoom};
 
 /// Plans one request.
 ///
 /// Groups come in the route's order, else the router's; inside a group the own region first, and then by weights. A
 /// conversation's later turns stay where its earlier ones were. Who answers only badly is asked after those, then who
-/// is misconfigured or waits for this box's clock, and last, rather than nobody, who rests after failures.
+/// would have to load a model first, or has no free slot, then who is misconfigured or waits for this box's clock, and
+/// rather than nobody who rests after failures; last, once there is memory again, whose box is short of it.
 #[must_use]
 pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, now: Instant) -> Plan {
     let chosen = config.routes.iter().position(|route| rules::applies(route, ask));
@@ -33,6 +35,7 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
         conversation: state.conversation(ask),
         egress,
         route: chosen,
+        warms: None,
         home: Vec::new(),
     };
     let judge = Judge { store, ask, egress, now };
@@ -78,6 +81,11 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
         Some(turns) => order(seats, turns, groups, stays),
         None => seats,
     };
+    let cold = |seat: &Seat| seat.rank == Rank::Cold && matches!(seat.memory, Admission::Loads(_));
+    let off_the_box =
+        |seat: &Seat| config.targets.get(seat.target()).is_some_and(|target| target.place != Place::Local);
+    let others = seats.first().is_some_and(|seat| seat.rank < Rank::Cold && off_the_box(seat));
+    plan.warms = seats.iter().position(|seat| others && cold(seat) && plan.home.contains(&seat.target()));
     plan.candidates = terms.candidates(seats, hedge);
     plan.full = terms.candidates(sorted(full, |seat| (seat.rank, seat.place)), false);
     plan
@@ -104,6 +112,7 @@ struct Seat {
     first_token: Option<Duration>,
     back_since: Option<Instant>,
     trial: bool,
+    memory: Admission,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,10 +121,14 @@ enum Rank {
     Fit,
     /// Rather than nobody: it answers badly, or the prompt may be too long for it.
     Reluctant,
+    /// Rather than those that most likely refuse: it would have to load a model first, or is busy.
+    Cold,
     /// After all others: it most likely refuses.
     Last,
     /// Rather than an error: it rests.
     Resort,
+    /// It is short of memory: it is waited for.
+    Short,
 }
 
 impl Seat {
@@ -175,6 +188,7 @@ impl Judge<'_> {
             Standing::Fit | Standing::Trial(_) => Rank::Fit,
             Standing::Out(why) if why.yields() => Rank::Reluctant,
             Standing::Last(_) => Rank::Last,
+            Standing::Out(Why::PressureRed) => Rank::Short,
             Standing::Out(why) if why.is_rest() => Rank::Resort,
             Standing::Out(why) => return Err(Passed::Health(why)),
         };
@@ -182,9 +196,20 @@ impl Judge<'_> {
             return Err(why);
         }
         let tight = target.context.is_some_and(|window| call.prompt_tokens > u64::from(window));
+        let memory = match rank {
+            Rank::Short => Admission::Not(NoRoom::Red),
+            _ => (self.ask.memory)(index),
+        };
+        let at_best = match memory {
+            Admission::Not(why) if is_short(why) => Rank::Short,
+            Admission::Not(_) | Admission::Loads(_) => Rank::Cold,
+            Admission::Goes if tight => Rank::Reluctant,
+            Admission::Goes => Rank::Fit,
+        };
         Ok(Seat {
             place,
-            rank: if tight { rank.max(Rank::Reluctant) } else { rank },
+            rank: rank.max(at_best),
+            memory,
             weight: target.weight,
             share: summary.share,
             first_token: summary.first_token,
@@ -303,6 +328,7 @@ impl Terms<'_> {
                 before.hedge = hedge && fit;
             }
             let mut candidate = self.candidate(target, seat.target(), fit);
+            candidate.memory = seat.memory;
             if seat.rank == Rank::Resort {
                 // It is asked once a second at most: not again after a back-off.
                 (candidate.last_resort, candidate.max_retries) = (true, 0);
@@ -333,6 +359,7 @@ impl Terms<'_> {
             hedge: false,
             reluctant: !fit,
             last_resort: false,
+            memory: Admission::Goes,
         }
     }
 }

@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+mod admission;
 mod answers;
 mod beats;
 mod budgets;

@@ -230,7 +230,12 @@ impl Program {
 
 /// Without requests of the program's own, which a test that counts would see; unless it is about them.
 pub fn quiet(config: &str) -> &'static str {
-    if config.contains("[probe]") { "" } else { "\n[probe]\nenabled = false\n" }
+    match (config.contains("[probe]"), config.contains("[memory]")) {
+        (true, true) => "",
+        (true, false) => "\n[memory]\nenabled = false\n",
+        (false, true) => "\n[probe]\nenabled = false\n",
+        (false, false) => "\n[probe]\nenabled = false\n[memory]\nenabled = false\n",
+    }
 }
 
 /// One `[[target]]` that keeps every model's name, in a group of its own: they are tried in their order, and each is

@@ -12,7 +12,7 @@ use crate::program::{CHAT, Folder, Program, SOON, ask, chat, quiet, run, target}
 const PRESSURE: &str = "edgeward_memory_pressure";
 
 /// Figures of the same length over what is there: a reader sees the old ones or the new ones.
-fn overwrite(folder: &Folder, name: &str, text: &str) {
+pub fn overwrite(folder: &Folder, name: &str, text: &str) {
     let mut file = OpenOptions::new().write(true).open(folder.0.join(name)).unwrap();
     file.write_all(text.as_bytes()).unwrap();
 }

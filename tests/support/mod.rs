@@ -65,8 +65,10 @@ impl Edgeward {
         let name = format!("edgeward-{}-{}.toml", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
         // Requests of its own would be counted as a test's.
-        let quiet = if config.contains("[probe]") { "" } else { "\n[probe]\nenabled = false\n" };
-        std::fs::write(&path, [config, quiet].concat()).unwrap();
+        let quiet = ["[probe]", "[memory]"].map(|table| {
+            if config.contains(table) { String::new() } else { format!("\n{table}\nenabled = false\n") }
+        });
+        std::fs::write(&path, config.to_owned() + &quiet.concat()).unwrap();
         let mut child = program()
             .args(["run".as_ref(), "--config".as_ref(), path.as_os_str()])
             // Keys and proxies of whoever runs the tests are none of theirs.

@@ -4,11 +4,15 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::rc::Rc;
 
 use super::Driver;
+use crate::cause::{Cause, Failure};
 use crate::limits::CANDIDATES_MAX;
-use crate::observe::{Limit, Outcome};
+use crate::memory::admit::Admission;
+use crate::observe::{Limit, Outcome, memory_events};
 use crate::proxy::exchange::{Action, Event};
+use crate::proxy::facts::{room, warm};
 use crate::proxy::{refusal, spending};
 use crate::route::budget::Exhausted;
+use crate::route::{self, Passed};
 use crate::time::now;
 
 impl Driver {
@@ -22,6 +26,7 @@ impl Driver {
             let gateway = &self.job.gateway;
             gateway.process.spending.request(key, gateway.when(now()));
         }
+        self.sent_away();
         let admitted = self.plan.waits_for().is_none() || self.waited().await;
         if admitted {
             self.may_hedge();
@@ -95,6 +100,57 @@ impl Driver {
             Err(action) => return Some(action),
         }
         None
+    }
+
+    /// Tells who was passed over for the want of memory, and has its model loaded meanwhile where there is room for it.
+    fn sent_away(&self) {
+        let gateway = &self.job.gateway;
+        if let Some(shed) = self.plan.shed() {
+            self.tell_shed(shed.target, shed.memory);
+        }
+        if let Some(cold) = self.plan.warms.and_then(|cold| self.plan.candidates.get(cold)) {
+            let (wants, dialect) = (&self.account.terms().wants, self.job.call.dialect);
+            warm::start(gateway, wants, dialect, cold);
+        }
+    }
+
+    fn tell_shed(&self, target: usize, memory: Admission) {
+        let gateway = &self.job.gateway;
+        if let Some((reason, why)) = room::why(memory) {
+            gateway.metrics.shed(reason);
+            let pressure = room::pressure(gateway);
+            memory_events::request_shed(&self.job.id, gateway.name(target), &why, pressure);
+        }
+    }
+
+    /// Whether the memory of `target` has room for the attempt that is to begin there. Where memory is short, and nobody
+    /// else is left, it is waited for. `Some`: what to do instead.
+    pub(super) async fn memory_room(&mut self, target: usize) -> Option<Action> {
+        let gateway = Rc::clone(&self.job.gateway);
+        let wants = &self.account.terms().wants;
+        let memory = room::admission(&gateway, wants, target, None, now());
+        let Admission::Not(why) = memory else { return None };
+        let others = self.pace.exchange.has_fresh();
+        if !route::is_short(why) {
+            // As it was planned; or nobody else is left, and the server may see to it.
+            let planned = self.plan.candidates.get(self.attempt.candidate);
+            let as_planned = planned.is_none_or(|planned| planned.memory != Admission::Goes);
+            if as_planned || !others {
+                return None;
+            }
+        } else if !others {
+            let wants = wants.clone();
+            self.pace.exchange.on(Event::Waits(gateway.config.queue.time), now());
+            match self.pace.run(room::wait(&gateway, &wants, target)).await {
+                Ok(Some(())) => return None,
+                Ok(None) => self.limit_hit(Limit::Queue),
+                Err(action) => return Some(action),
+            }
+        }
+        if self.plan.shed().is_none_or(|shed| shed.target != target) {
+            self.tell_shed(target, memory);
+        }
+        Some(self.failed(Failure::with(Cause::Suspended, &Passed::Memory(why).in_words())))
     }
 
     /// The same number for all requests of one client key.

@@ -36,6 +36,9 @@ impl Driver {
             if let Some(action) = self.place_after_failures(target).await {
                 return action;
             }
+            if let Some(action) = self.memory_room(target).await {
+                return action;
+            }
             if let Err(failure) = self.account.attempt_begins(target, self.is_last_resort()) {
                 return self.failed(failure);
             }

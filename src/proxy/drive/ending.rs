@@ -122,10 +122,14 @@ impl Driver {
         if cause == Cause::TimeoutTotal && now() >= self.job.began + request_time {
             self.limit_hit(Limit::RequestTime);
         }
-        let problem = refusal::all_failed(&self.job.gateway, &self.plan, self.account.failures(), cause);
+        let failures = self.account.failures();
+        let problem = refusal::all_failed(&self.job.gateway, &self.plan, failures, cause);
         let outcome = match cause {
             Cause::Cancelled => Outcome::Cancelled,
             Cause::Draining => Outcome::Drained,
+            Cause::Suspended if failures.iter().all(|(_, failure)| failure.cause == cause) => {
+                Outcome::Unavailable
+            }
             _ => Outcome::Failed,
         };
         self.account.status(if self.pace.head_sent { 200 } else { problem.status });

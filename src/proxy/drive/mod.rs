@@ -24,6 +24,8 @@ use super::body::{HeldBody, Reserved};
 use super::cancel::{Cancel, Registered};
 use super::clock::Clock;
 use super::exchange::{Action, Event, Exchange};
+use super::facts;
+use super::facts::room::{self, Wants};
 use super::gateway::Gateway;
 use super::outlet::Outlet;
 use super::relay::{Edits, Relay};
@@ -36,6 +38,7 @@ use crate::dialect::translate::Translation;
 use crate::gate::Gate;
 use crate::gate::pool::Buffer;
 use crate::limits;
+use crate::memory::admit::Admission;
 use crate::observe::Outcome;
 use crate::route::{self, Ask, Plan};
 use crate::time::now;
@@ -79,7 +82,7 @@ pub struct Job {
 
 impl Job {
     /// Who is asked, by what is known now.
-    pub(super) fn plan(&self, at: Instant) -> Plan {
+    pub(super) fn plan(&self, wants: &Wants, at: Instant) -> Plan {
         let gateway = &self.gateway;
         let key = gateway.accounts.of_key(&gateway.config.keys, self.client.as_deref());
         let when = gateway.when(at);
@@ -91,6 +94,14 @@ impl Job {
         let full = |target: usize| {
             gateway.lanes.get(target).is_some_and(|lane| !gateway.process.places.is_free(*lane))
         };
+        let cloud = std::cell::OnceCell::new();
+        let memory = |target: usize| {
+            if gateway.locals.get(target).is_none_or(Option::is_none) {
+                return Admission::Goes;
+            }
+            let cloud = cloud.get_or_init(|| room::cloud(gateway, &self.call, self.egress, at));
+            room::admission(gateway, wants, target, *cloud, at)
+        };
         let by_the_clock = gateway.config.routes.iter().any(|route| route.hours.is_some());
         let ask = Ask {
             client: self.client.as_deref(),
@@ -99,6 +110,7 @@ impl Job {
             minute: if by_the_clock { crate::time::local_minute() } else { 0 },
             barred: &barred,
             full: &full,
+            memory: &memory,
             ..Ask::bare(&self.call)
         };
         let store = gateway.store.borrow();
@@ -108,17 +120,18 @@ impl Job {
 
 /// Runs a request to its end.
 pub async fn drive(job: Job) {
+    let account = Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began)
+        .reloading(may_reload(job.call.dialect, &job.body.bytes));
+    facts::look(&job.gateway, &job.call).await;
     let at = now();
     job.gateway.process.retries.borrow_mut().request(at);
-    let plan = job.plan(at);
+    let plan = job.plan(&account.terms().wants, at);
     let first = plan.waits_for().or(plan.candidates.first());
     let total = first.map_or(limits::TOTAL, |first| first.deadlines.total);
     let total = (at + total).min(job.began + job.gateway.config.limits.request_time);
     let heartbeat = if job.call.stream { plan.heartbeat } else { None };
     let exchange = Exchange::new(plan.candidates.clone(), job.call.prompt_tokens, heartbeat, total, at)
         .retrying(&job.gateway.config.retry, job.gateway.random());
-    let account = Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began)
-        .reloading(may_reload(job.call.dialect, &job.body.bytes));
     let pace = Pace {
         clock: Clock::new(Rc::clone(&job.cancel), at),
         exchange,

@@ -8,6 +8,7 @@ use crate::config::parse;
 use crate::health::store::Store;
 use crate::health::{Ended, Why};
 use crate::limits::CANDIDATES_MAX;
+use crate::memory::admit::NoRoom;
 
 fn config(text: &str) -> Config {
     parse(text, Path::new("/etc/edgeward/edgeward.toml"), &|_| None)
@@ -335,8 +336,76 @@ fn a_box_without_memory_is_asked_only_where_nobody_else_is_left() {
     store.set_pressure(2, crate::health::Pressure::Red);
     let plan = planned_with(&config, &store, &chat("m"), now);
     assert_eq!(names(&config, &plan), ["d", "b", "e", "a", "c"]);
-    let last: Vec<_> = plan.candidates.iter().map(|candidate| candidate.last_resort).collect();
-    assert_eq!(last, [false, false, false, false, true]);
+    let last = plan.candidates.last().unwrap();
+    // It does not rest: as soon as there is memory its breaker bounds nothing.
+    assert_eq!((last.memory, last.last_resort), (Admission::Not(NoRoom::Red), false));
+    assert_eq!(plan.shed().map(|shed| shed.target), Some(2));
     store.set_pressure(2, crate::health::Pressure::Green);
     assert_eq!(names(&config, &planned_with(&config, &store, &chat("m"), now))[0], "c");
+}
+
+/// A plan where the memory of these targets says so, and everyone else's has room.
+fn remembered(config: &Config, store: &Store, says: &[(usize, Admission)]) -> Plan {
+    let call = chat("m");
+    let memory = |target: usize| {
+        let said = says.iter().find(|(index, _)| *index == target);
+        said.map_or(Admission::Goes, |(_, said)| *said)
+    };
+    let ask = Ask { memory: &memory, ..Ask::bare(&call) };
+    plan(config, store, &mut State::new(config, 1), &ask, crate::time::now())
+}
+
+#[test]
+fn memory_moves_a_target_back_and_says_whom_to_warm() {
+    let mut config = five();
+    let plan = remembered(&config, &store(&config), &[(2, Admission::Loads(7))]);
+    assert_eq!(plan.warms, None, "another server of this box has it");
+    for target in [0, 1, 3, 4] {
+        config.targets[target].place = Place::Lan;
+    }
+    let good = store(&config);
+    let not = Admission::Not;
+    let plan = remembered(&config, &good, &[(2, Admission::Loads(7))]);
+    assert_eq!(names(&config, &plan), ["d", "b", "e", "a", "c"]);
+    assert_eq!(plan.warms, Some(4), "the one that would be first");
+    assert!(plan.candidates[4].reluctant && plan.candidates[4].memory == Admission::Loads(7));
+
+    let busy = [(2, not(NoRoom::Busy(Duration::from_secs(3)))), (3, not(NoRoom::Loading))];
+    let plan = remembered(&config, &good, &busy);
+    assert_eq!((names(&config, &plan), plan.warms), (vec!["b", "e", "a", "c", "d"], None));
+    // Short of memory is worse than busy.
+    let plan = remembered(&config, &good, &[(2, not(NoRoom::NotResident)), (3, not(NoRoom::Tokens))]);
+    assert_eq!(names(&config, &plan), ["b", "e", "a", "d", "c"]);
+    assert_eq!(plan.shed().map(|shed| shed.target), Some(3), "one is told of");
+
+    // One that is away from home is not warmed, and whoever rests comes after who has to load.
+    let plan = remembered(&config, &good, &[(0, Admission::Loads(7))]);
+    assert_eq!((plan.warms, plan.shed().is_none()), (None, true));
+    let (mut resting, now) = (store(&config), crate::time::now());
+    for target in [3, 1, 4, 0] {
+        for _ in 0..20 {
+            fail(&mut resting, target, "m", Cause::Refused, None, now);
+            if !matches!(resting.summary(target, "m", 0, now).standing, crate::health::Standing::Fit) {
+                break;
+            }
+        }
+    }
+    let plan = remembered(&config, &resting, &[(2, Admission::Loads(7))]);
+    assert_eq!((names(&config, &plan)[0], plan.warms), ("c", None), "the request loads it itself");
+    let plan = remembered(&config, &resting, &[(2, not(NoRoom::NotSmall(9)))]);
+    assert_eq!(names(&config, &plan).last(), Some(&"c"));
+    // Nobody gets it in its place: the request is not sent away.
+    let all: Vec<_> = (0..5).map(|target| (target, not(NoRoom::Red))).collect();
+    assert!(remembered(&config, &good, &all).shed().is_none());
+}
+
+#[test]
+fn what_memory_keeps_away_passes_and_says_why() {
+    let words = |why| Passed::Memory(why).in_words();
+    let needs = NoRoom::TooLarge { need: 9 << 20, free: 5 << 20 };
+    assert_eq!(words(needs), "would have to load this model, which needs 9216 MiB where 5120 MiB are free");
+    assert!(words(NoRoom::Busy(Duration::ZERO)).contains("about 1 s"));
+    assert!(Passed::Memory(NoRoom::Red).passes() && Passed::Memory(needs).is_told());
+    let busy = Passed::Memory(NoRoom::Busy(Duration::from_secs(3)));
+    assert_eq!((busy.left(), Passed::Memory(NoRoom::Red).left()), (Some(Duration::from_secs(3)), None));
 }

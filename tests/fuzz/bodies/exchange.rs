@@ -55,6 +55,7 @@ fn candidate(kind: u8, size: u8) -> Candidate {
         hedge: false,
         reluctant: false,
         last_resort: false,
+        memory: edgeward::memory::admit::Admission::Goes,
     }
 }
 

@@ -1,0 +1,230 @@
+//! What the memory of a local server says to one request, and what the request takes there while it is under way.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::Local;
+use crate::cause::{Cause, Failure};
+use crate::config::{Config, Egress, Place};
+use crate::dialect::request::Call;
+use crate::health::{Ended, Pressure, Standing};
+use crate::limits;
+use crate::memory::admit::{Admission, Asked, NoRoom, Outcome, Room, Runner, Ticket};
+use crate::observe::Shed;
+use crate::proxy::gateway::Gateway;
+use crate::route::{self, Passed};
+
+/// What a request wants of memory, whoever serves it.
+#[derive(Clone, Debug)]
+pub struct Wants {
+    /// By the client's name.
+    pub model: String,
+    prompt: u64,
+    output_max: Option<u64>,
+    image: bool,
+    options: Runner,
+}
+
+impl Wants {
+    /// Of a call, whose answer has at most `output_max` tokens.
+    #[must_use]
+    pub fn of(call: &Call, output_max: Option<u64>) -> Self {
+        let options = call.options;
+        Wants {
+            model: call.model.clone(),
+            prompt: call.prompt_tokens,
+            output_max,
+            image: call.needs.images,
+            options: Runner {
+                num_ctx: options.num_ctx,
+                num_batch: options.num_batch,
+                num_gpu: options.num_gpu,
+            },
+        }
+    }
+
+    /// Of this target, by its own name for the model.
+    pub(super) fn asked<'a>(&'a self, config: &'a Config, target: usize) -> Asked<'a> {
+        let models = config.targets.get(target).map(|target| &target.models);
+        Asked {
+            model: models.and_then(|models| models.resolve(&self.model)).unwrap_or(&self.model),
+            prompt: self.prompt,
+            output_max: self.output_max,
+            image: self.image,
+            options: self.options,
+        }
+    }
+}
+
+/// Whether the memory of `target` has room for such a request now; `cloud`: as [`cloud`] says. A target that is not
+/// local, or a box that is not watched, always has.
+#[must_use]
+pub fn admission(
+    gateway: &Gateway,
+    wants: &Wants,
+    target: usize,
+    cloud: Option<Duration>,
+    at: Instant,
+) -> Admission {
+    let Some((local, room)) = local(gateway, target).zip(space(gateway, cloud, at)) else {
+        return Admission::Goes;
+    };
+    // Also for those who are sent away: they may come back as soon as it says so.
+    local.used(&gateway.process.locals, at);
+    local.server.borrow().ask(&wants.asked(&gateway.config, target), &room, at)
+}
+
+/// A local target, where it is watched.
+pub(super) fn local(gateway: &Gateway, target: usize) -> Option<&Rc<Local>> {
+    gateway.locals.get(target)?.as_ref()
+}
+
+fn space(gateway: &Gateway, cloud: Option<Duration>, at: Instant) -> Option<Room> {
+    let room = gateway.process.room.get()?;
+    Some(Room { promised: gateway.process.locals.promised(room.free, at), cloud, ..room })
+}
+
+/// How long somebody off this box usually takes to the first token of such a request; `None`: nobody else would get it.
+#[must_use]
+pub fn cloud(gateway: &Gateway, call: &Call, egress: Egress, at: Instant) -> Option<Duration> {
+    let store = gateway.store.borrow();
+    let targets = gateway.config.targets.iter().enumerate();
+    let others = targets.filter(|(_, target)| {
+        target.place != Place::Local
+            && egress.allows(target.place)
+            && route::speaks(target.kind, call.dialect)
+            && target.models.resolve(&call.model).is_some()
+    });
+    let fit = others.filter_map(|(index, _)| {
+        let summary = store.summary(index, &call.model, call.prompt_tokens, at);
+        matches!(summary.standing, Standing::Fit)
+            .then(|| summary.first_token.unwrap_or(limits::CLOUD_FIRST_TOKEN))
+    });
+    fit.min()
+}
+
+/// Waits until the memory of `target` has room, for as long and with as many others as `[queue]` says. `None`: it has
+/// not.
+pub async fn wait(gateway: &Gateway, wants: &Wants, target: usize) -> Option<()> {
+    let queue = &gateway.config.queue;
+    let _waits = local(gateway, target)?.wait(queue.length)?;
+    let room = async {
+        loop {
+            let changed = gateway.process.locals.changed.notified();
+            match admission(gateway, wants, target, None, crate::time::now()) {
+                Admission::Not(why) if route::is_short(why) => changed.await,
+                _ => return,
+            }
+        }
+    };
+    tokio::time::timeout(queue.time, room).await.ok()
+}
+
+/// Why a request does not go to a local server now, for the journal and for metrics.
+#[must_use]
+pub fn why(admission: Admission) -> Option<(Shed, String)> {
+    let shed = match admission {
+        Admission::Goes => return None,
+        Admission::Loads(_) => return Some((Shed::Cold, "its model has to be loaded first".to_owned())),
+        Admission::Not(why) => match why {
+            NoRoom::Red => Shed::Red,
+            NoRoom::NotResident => Shed::NotResident,
+            NoRoom::NotSmall(_) => Shed::NotSmall,
+            NoRoom::TooLarge { .. } => Shed::TooLarge,
+            NoRoom::Evicts => Shed::Evicts,
+            NoRoom::Loading => Shed::Loading,
+            NoRoom::Busy(_) => Shed::Busy,
+            NoRoom::Tokens => Shed::Tokens,
+        },
+    };
+    let Admission::Not(why) = admission else { return None };
+    Some((shed, format!("it {}", Passed::Memory(why).in_words())))
+}
+
+/// How memory stands.
+#[must_use]
+pub fn pressure(gateway: &Gateway) -> &'static str {
+    gateway.process.room.get().map_or(Pressure::Green, |room| room.pressure).as_str()
+}
+
+/// What one attempt takes of a local server's memory and slots. Given back when it is dropped, at the latest.
+pub struct Held {
+    gateway: Rc<Gateway>,
+    local: Rc<Local>,
+    ticket: Option<Ticket>,
+    /// Its model is loaded by it.
+    loads: bool,
+}
+
+/// An attempt at `target` begins. `None`: nothing is taken there.
+///
+/// # Errors
+/// It does not: since it was planned, memory has become short.
+pub fn begin(
+    gateway: &Rc<Gateway>,
+    wants: &Wants,
+    target: usize,
+    at: Instant,
+) -> Result<Option<Held>, Failure> {
+    let Some((local, room)) = local(gateway, target).zip(space(gateway, None, at)) else { return Ok(None) };
+    let asked = wants.asked(&gateway.config, target);
+    let admission = local.server.borrow().ask(&asked, &room, at);
+    if let Admission::Not(why) = admission
+        && route::is_short(why)
+    {
+        return Err(Failure::with(Cause::Suspended, &Passed::Memory(why).in_words()));
+    }
+    let process = &gateway.process;
+    let loads = match admission {
+        Admission::Loads(need) => Some(need),
+        // Nobody else serves it, and its server may make room.
+        Admission::Not(NoRoom::TooLarge { need, .. }) => {
+            (local.server.borrow().resident(asked.model, at) == Some(false)).then_some(need)
+        }
+        Admission::Goes | Admission::Not(_) => None,
+    };
+    if let Some(need) = loads {
+        local.load_begins(process, &asked, need, "a request", at);
+    }
+    let ticket = local.server.borrow_mut().begins(&asked, at);
+    let (gateway, local) = (Rc::clone(gateway), Rc::clone(local));
+    Ok(Some(Held { gateway, local, ticket: Some(ticket), loads: loads.is_some() }))
+}
+
+impl Held {
+    /// Its answer has begun.
+    pub fn answers(&mut self, at: Instant) {
+        if let Some(ticket) = &mut self.ticket {
+            self.local.server.borrow_mut().answers(ticket, at);
+        }
+        if self.loads {
+            let process = &self.gateway.process;
+            self.local.load_over(process, &Ok(()), at);
+            self.local.ask_now(&process.locals, at);
+        }
+    }
+
+    /// It is over, with what its answer says of its tokens.
+    pub fn end(&mut self, outcome: &Outcome, ended: Ended, at: Instant) {
+        let Some(ticket) = self.ticket.take() else { return };
+        self.local.server.borrow_mut().ends(ticket, outcome, at);
+        let process = &self.gateway.process;
+        if self.loads {
+            let result = match ended {
+                Ended::Well => Ok(()),
+                Ended::Failed(cause, _) => Err((cause == Cause::Oom, cause.in_words().to_owned())),
+                // Ollama gives a load up whose client leaves.
+                Ended::Neutral => Err((false, String::new())),
+            };
+            self.local.load_over(process, &result, at);
+            self.local.ask_now(&process.locals, at);
+        }
+        process.locals.changed();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.end(&Outcome::default(), Ended::Neutral, crate::time::now());
+    }
+}

@@ -1,0 +1,103 @@
+//! Loads a model while another target answers: one at a time at a server, by a request of edgeward's own, which goes on
+//! when its client leaves: Ollama gives a load up whose client does.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+
+use super::Local;
+use super::room::{self, Wants};
+use crate::cause::{Cause, Failure};
+use crate::config::Kind;
+use crate::dialect::request::quote;
+use crate::dialect::{self, Dialect};
+use crate::limits;
+use crate::memory::admit::{Admission, Asked};
+use crate::proxy::beside;
+use crate::proxy::gateway::Gateway;
+use crate::route::Candidate;
+use crate::task;
+use crate::time::now;
+
+/// Loads the model of a request at `candidate`, which its memory has room for, unless that is no time for it.
+pub fn start(gateway: &Rc<Gateway>, wants: &Wants, dialect: Dialect, candidate: &Candidate) {
+    let (target, at, process) = (candidate.target, now(), &gateway.process);
+    let (Admission::Loads(need), Some(local)) = (candidate.memory, room::local(gateway, target)) else {
+        return;
+    };
+    let drills = process.drills.borrow();
+    let drilled = drills.is_running() && drills.target() == Some(gateway.name(target));
+    let waits = local.warm_again.get().is_some_and(|(again, _)| at < again);
+    let loads = local.load.borrow().is_some();
+    if !gateway.config.memory.warm_up
+        || local.kind != Kind::Ollama
+        || drilled
+        || waits
+        || loads
+        || process.draining.get()
+    {
+        return;
+    }
+    let asked = wants.asked(&gateway.config, target);
+    let (path, body) = empty_request(dialect, &asked);
+    local.load_begins(process, &asked, need, "edgeward, while another target answers", at);
+    local.ask_now(&process.locals, at);
+    let (gateway, local, within) = (Rc::clone(gateway), Rc::clone(local), candidate.deadlines.load);
+    task::start(async move { load(&gateway, target, &local, path, body, within).await });
+}
+
+async fn load(gateway: &Gateway, target: usize, local: &Local, path: &str, body: Vec<u8>, within: Duration) {
+    let asked = beside::ask(gateway, target, Method::POST, path, body);
+    let late = |_| Err(Failure::new(Cause::TimeoutLoad));
+    let result = match tokio::time::timeout(within, asked).await.unwrap_or_else(late) {
+        Ok((StatusCode::OK, _)) => Ok(()),
+        Ok((status, said)) => {
+            let cause = dialect::classify_status(status.as_u16(), &said);
+            let text = crate::wire::json::readable(said.get(dialect::error_text(&said)).unwrap_or_default());
+            Err(Failure::with(cause, &text))
+        }
+        Err(failure) => Err(failure),
+    };
+    let at = now();
+    let result = result.map_err(|mut failure| {
+        if let Some(key) = gateway.config.targets.get(target).and_then(|target| target.key.as_ref()) {
+            key.hide_in(&mut failure.detail);
+        }
+        (failure.cause == Cause::Oom, failure.to_string())
+    });
+    match &result {
+        Ok(()) => local.warm_again.set(None),
+        Err(_) => {
+            let pause = local.warm_again.get().map_or(limits::WARM_UP_PAUSE, |(_, next)| next);
+            let next = pause.saturating_mul(2).min(limits::WARM_UP_PAUSE_MAX);
+            local.warm_again.set(Some((at + pause, next)));
+        }
+    }
+    local.load_over(&gateway.process, &result, at);
+    local.ask_now(&gateway.process.locals, at);
+}
+
+/// What loads a model with Ollama and does nothing else: a prompt that is empty. With other options than those of the
+/// requests to come it would be loaded again; how long it stays is the server's own choice.
+fn empty_request(dialect: Dialect, asked: &Asked<'_>) -> (&'static str, Vec<u8>) {
+    let mut body = [b"{\"model\":", quote(asked.model).as_slice()].concat();
+    let options = asked.options;
+    let numbers = [
+        ("num_ctx", options.num_ctx.map(i64::from)),
+        ("num_batch", options.num_batch.map(i64::from)),
+        ("num_gpu", options.num_gpu.map(i64::from)),
+    ];
+    let numbers: Vec<String> =
+        numbers.iter().filter_map(|(name, value)| Some(format!("\"{name}\":{}", (*value)?))).collect();
+    if !numbers.is_empty() {
+        body.extend_from_slice(format!(",\"options\":{{{}}}", numbers.join(",")).as_bytes());
+    }
+    let (path, prompt): (_, &[u8]) = match dialect {
+        // A model that only embeds refuses to generate.
+        Dialect::OpenaiEmbeddings | Dialect::OllamaEmbed => ("/api/embed", b",\"input\":\"\"}"),
+        _ => ("/api/generate", b",\"prompt\":\"\",\"stream\":false}"),
+    };
+    body.extend_from_slice(prompt);
+    (path, body)
+}

@@ -1,0 +1,454 @@
+//! Admission at local servers: who goes there, what is loaded meanwhile, who waits for memory and for how long.
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::rc::Rc;
+use std::time::Duration;
+
+use edgeward::sim::model::healthy;
+use edgeward::sim::script::{Script, parse};
+use edgeward::sim::server::{Behaviour, SimRequest, SimServer};
+use serde_json::{Value, json};
+
+use crate::LIMIT;
+use crate::program::{Answer, CHAT, Folder, Program, SOON, Wire, ask, chat, request, run, target};
+use crate::watchdog::overwrite;
+
+const MIB: u64 = 1 << 20;
+const OLLAMA: &str = "/api/chat";
+
+/// An Ollama that loads what it is asked for.
+#[derive(Clone, Default)]
+struct Ollama(Rc<RefCell<State>>);
+
+struct State {
+    /// Name and context of what is loaded.
+    resident: Vec<(String, u64)>,
+    /// What a model's files have, in bytes.
+    size: u64,
+    /// A load, as a script.
+    load: String,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State {
+            resident: Vec::new(),
+            size: 100 * MIB,
+            load: "WAIT 300\nREPLY 200 application/json | {}".to_owned(),
+        }
+    }
+}
+
+impl Ollama {
+    async fn start(&self, name: &str) -> SimServer {
+        let (state, good) = (Rc::clone(&self.0), healthy(name));
+        let by = move |request: &SimRequest| {
+            let mut state = state.borrow_mut();
+            let body = request.json();
+            let model = body["model"].as_str().unwrap_or_default().to_owned();
+            let context = body.pointer("/options/num_ctx").and_then(Value::as_u64).unwrap_or(4096);
+            let json = |value: &Value| Script::reply(200, "application/json", value.to_string());
+            match request.path.as_str() {
+                "/api/ps" => {
+                    let one = |(name, context): &(String, u64)| {
+                        json!({"name": name, "model": name, "size": state.size, "size_vram": 0,
+                               "context_length": context})
+                    };
+                    json(&json!({"models": state.resident.iter().map(one).collect::<Vec<_>>()}))
+                }
+                "/api/tags" => json(&json!({"models": [{"name": "m:latest", "size": state.size}]})),
+                "/api/show" => json(&json!({"model_info": {
+                    "general.architecture": "llama", "llama.block_count": 2, "llama.context_length": 131_072,
+                    "llama.embedding_length": 64, "llama.attention.head_count": 4,
+                    "llama.attention.head_count_kv": 4}})),
+                "/api/generate" | "/api/embed" if is_warm_up(request) => {
+                    if state.load.contains("REPLY 200") {
+                        state.resident = vec![(format!("{model}:latest"), context)];
+                    }
+                    parse(&state.load).unwrap()
+                }
+                _ => {
+                    state.resident = vec![(format!("{model}:latest"), context)];
+                    good.answer(request)
+                }
+            }
+        };
+        SimServer::start(Behaviour::by(by)).await.unwrap()
+    }
+}
+
+fn is_warm_up(request: &SimRequest) -> bool {
+    let body = request.json();
+    body["prompt"] == "" || body["input"] == ""
+}
+
+fn warm_ups(server: &SimServer) -> Vec<Value> {
+    server.requests().iter().filter(|request| is_warm_up(request)).map(SimRequest::json).collect()
+}
+
+/// A cgroup with 2 GiB, of which a twentieth is used.
+fn group() -> Folder {
+    let group = Folder::new();
+    for (name, text) in [
+        ("memory.max", "2147483648\n"),
+        ("memory.high", "max\n"),
+        ("memory.current", "0100000000\n"),
+        ("memory.stat", "inactive_file 0\nactive_file 0\n"),
+        ("memory.events", "oom_kill 0\n"),
+    ] {
+        group.write(name, text);
+    }
+    group
+}
+
+fn watched(group: &Folder, more: &str) -> String {
+    format!(
+        "[memory]\ncgroup = \"{}\"\ninterval = \"10ms\"\nfloor = \"32MiB\"\nhold = \"1s\"\n{more}\n",
+        group.0.display()
+    )
+}
+
+fn on_the_lan(kind: &str, server: &SimServer) -> String {
+    target("shelf", kind, server, "").replace("place = \"local\"", "place = \"lan\"")
+}
+
+/// A program that has looked at its memory, and asked the server on its box.
+async fn looked(config: &str) -> Program {
+    let program = Program::start(config).await;
+    program.until_metric("edgeward_memory_pressure", 0.0).await;
+    let heard = async {
+        while program.status().await.pointer("/targets/0/local/heard_secs").is_none_or(Value::is_null) {}
+    };
+    tokio::time::timeout(SOON, heard).await.expect("it is asked what it has");
+    program
+}
+
+async fn asked(program: &Program, path: &str, body: &Value) -> Answer {
+    let answer = ask(program.addr, "POST", path, &[], &body.to_string()).await;
+    assert_eq!((answer.status, answer.clean), (200, true), "{}\n{}", answer.text(), program.log());
+    answer
+}
+
+async fn answered_by(program: &Program, body: &Value) -> String {
+    asked(program, OLLAMA, body).await.header("x-edgeward-target").unwrap().to_owned()
+}
+
+fn simple() -> Value {
+    json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+}
+
+fn with_context(tokens: u32) -> Value {
+    json!({"model": "m", "messages": [], "options": {"num_ctx": tokens, "temperature": 0.1}})
+}
+
+#[test]
+fn a_cold_model_is_loaded_once_while_another_target_answers() {
+    run(LIMIT, async {
+        let (here, there) = (Ollama::default(), Ollama::default());
+        let (box_, shelf) = (here.start("a").await, there.start("b").await);
+        let group = group();
+        let config =
+            target("box", "ollama", &box_, "") + &on_the_lan("ollama", &shelf) + &watched(&group, "");
+        let program = looked(&config).await;
+
+        // Three at once, of which the first goes away while the model is loaded for it.
+        let mut wires = Vec::new();
+        for _ in 0..3 {
+            let mut wire = Wire::connect(program.addr).await;
+            wire.write(request("POST", OLLAMA, &[], &simple().to_string())).await;
+            wires.push(wire);
+        }
+        program.logged(&["model_loading", "target=box", "model=m"]).await;
+        drop(wires.remove(0));
+        for mut wire in wires {
+            let answer = wire.answer().await;
+            assert_eq!(answer.header("x-edgeward-attempts"), Some("shelf:committed"), "{}", program.log());
+        }
+        program.logged(&["request_shed", "target=box", "pressure=green"]).await;
+        program.logged(&["model_loaded", "target=box", "model=m"]).await;
+        assert_eq!(warm_ups(&box_), [json!({"model": "m", "prompt": "", "stream": false})]);
+        assert_eq!(answered_by(&program, &simple()).await, "box", "{}", program.log());
+
+        // Other options are another load; the model's own again, too.
+        assert_eq!(answered_by(&program, &with_context(8192)).await, "shelf");
+        let again = async {
+            while answered_by(&program, &with_context(8192)).await != "box" {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(SOON, again).await.expect("it is loaded again");
+        let wanted = json!({"model": "m", "options": {"num_ctx": 8192}, "prompt": "", "stream": false});
+        assert_eq!(warm_ups(&box_)[1..], [wanted]);
+
+        let status = program.status().await;
+        let local = status.pointer("/targets/0/local").unwrap();
+        assert!(local["resident"][0].as_str().unwrap().starts_with("m:latest (100 MiB"), "{local}");
+        assert!(status.pointer("/targets/1/local").unwrap().is_null(), "{status}");
+        let metrics = program.metrics().await;
+        assert!(metrics["edgeward_shed_requests_total{reason=\"cold\"}"] >= 2.0, "{metrics:?}");
+        assert_eq!(metrics["edgeward_target_loaded_models{target=\"box\"}"], 1.0);
+        assert_eq!(box_.counts().aborted, 0);
+        // Nothing of it counts as an attempt, or as a failure.
+        assert_eq!(
+            metrics.keys().filter(|key| key.contains("edgeward_attempts_total")).count(),
+            2,
+            "{metrics:?}"
+        );
+    });
+}
+
+#[test]
+fn what_does_not_fit_or_must_not_be_loaded_is_answered_elsewhere_alone() {
+    run(LIMIT, async {
+        for (size, more, why) in [(5000 * MIB, "", "too_large"), (100 * MIB, "warm_up = false", "cold")] {
+            let here = Ollama::default();
+            here.0.borrow_mut().size = size;
+            let (box_, shelf) = (here.start("a").await, Ollama::default().start("b").await);
+            let group = group();
+            let config =
+                target("box", "ollama", &box_, "") + &on_the_lan("ollama", &shelf) + &watched(&group, more);
+            let program = looked(&config).await;
+            for _ in 0..3 {
+                assert_eq!(answered_by(&program, &simple()).await, "shelf", "{}", program.log());
+            }
+            let shed = format!("edgeward_shed_requests_total{{reason=\"{why}\"}}");
+            assert_eq!(program.metric(&shed).await, 3.0);
+            assert!(warm_ups(&box_).is_empty());
+            // Who must stay on the box goes there all the same.
+            let near = [("x-edgeward-local-only", "true")];
+            let answer = ask(program.addr, "POST", OLLAMA, &near, &simple().to_string()).await;
+            assert_eq!(answer.header("x-edgeward-attempts"), Some("box:committed"), "{}", answer.text());
+            program.logged(&["model_loaded", "target=box"]).await;
+        }
+    });
+}
+
+#[test]
+fn a_load_that_failed_is_told_and_not_tried_again_at_once() {
+    run(LIMIT, async {
+        let here = Ollama::default();
+        here.0.borrow_mut().load =
+            "REPLY 500 application/json | {\"error\":\"model requires more system memory\"}".to_owned();
+        let (box_, shelf) = (here.start("a").await, Ollama::default().start("b").await);
+        let group = group();
+        let config =
+            target("box", "ollama", &box_, "") + &on_the_lan("ollama", &shelf) + &watched(&group, "");
+        let program = looked(&config).await;
+        assert_eq!(answered_by(&program, &simple()).await, "shelf");
+        program.logged(&["WARN", "model_load_failed", "target=box", "more system memory"]).await;
+        for _ in 0..3 {
+            assert_eq!(answered_by(&program, &simple()).await, "shelf");
+        }
+        assert_eq!(warm_ups(&box_).len(), 1);
+        let status = program.status().await;
+        assert_eq!(status.pointer("/targets/0/failed"), Some(&json!(0)), "it is no attempt of anybody's");
+    });
+}
+
+#[test]
+fn embeddings_are_warmed_by_an_empty_embedding() {
+    run(LIMIT, async {
+        let (box_, shelf) = (Ollama::default().start("a").await, Ollama::default().start("b").await);
+        let group = group();
+        let family = |target: String| target + "embeddings = \"e\"\n";
+        let config = family(target("box", "ollama", &box_, ""))
+            + &family(on_the_lan("ollama", &shelf))
+            + &watched(&group, "");
+        let program = looked(&config).await;
+        asked(&program, "/api/embed", &json!({"model": "m", "input": "x"})).await;
+        program.logged(&["model_loaded", "target=box"]).await;
+        assert_eq!(warm_ups(&box_), [json!({"model": "m", "input": ""})]);
+    });
+}
+
+#[test]
+fn a_server_without_a_free_slot_is_passed_over() {
+    run(LIMIT, async {
+        let good = healthy("a");
+        let box_ = SimServer::start(Behaviour::by(move |request| {
+            let json = |text: &str| Script::reply(200, "application/json", text);
+            match request.path.as_str() {
+                "/props" => json(r#"{"total_slots":2,"default_generation_settings":{"n_ctx":4096}}"#),
+                "/slots" => json(
+                    r#"[{"id":0,"n_ctx":4096,"is_processing":true},{"id":1,"n_ctx":4096,"is_processing":true}]"#,
+                ),
+                _ => good.answer(request),
+            }
+        }));
+        let (box_, shelf) = (box_.await.unwrap(), SimServer::start(healthy("b")).await.unwrap());
+        let group = group();
+        let config =
+            target("box", "llamacpp", &box_, "") + &on_the_lan("openai", &shelf) + &watched(&group, "");
+        let program = looked(&config).await;
+        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+        assert_eq!(answer.header("x-edgeward-target"), Some("shelf"), "{}", program.log());
+        program.logged(&["request_shed", "target=box", "is busy"]).await;
+        assert_eq!(program.metric("edgeward_shed_requests_total{reason=\"busy\"}").await, 1.0);
+        let status = program.status().await;
+        assert_eq!(status.pointer("/targets/0/local/busy"), Some(&json!(2)), "{status}");
+    });
+}
+
+#[test]
+fn a_server_whose_cache_is_full_is_passed_over_until_it_is_not() {
+    run(LIMIT, async {
+        let good = healthy("a");
+        let used = Rc::new(RefCell::new("0.97"));
+        let said = Rc::clone(&used);
+        let box_ = SimServer::start(Behaviour::by(move |request| match request.path.as_str() {
+            "/metrics" => Script::reply(
+                200,
+                "text/plain; version=0.0.4",
+                format!(
+                    "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{engine=\"0\"}} 1\n\
+                     vllm:num_requests_waiting{{engine=\"0\"}} 0\nvllm:kv_cache_usage_perc{{engine=\"0\"}} {}\n\
+                     vllm:cache_config_info{{block_size=\"16\",num_gpu_blocks=\"512\"}} 1\n",
+                    said.borrow()
+                ),
+            ),
+            _ => good.answer(request),
+        }));
+        let (box_, shelf) = (box_.await.unwrap(), SimServer::start(healthy("b")).await.unwrap());
+        let group = group();
+        let config = target("box", "vllm", &box_, "") + &on_the_lan("openai", &shelf) + &watched(&group, "");
+        let program = looked(&config).await;
+        let by = async || {
+            let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            answer.header("x-edgeward-target").unwrap().to_owned()
+        };
+        assert_eq!(by().await, "shelf", "{}", program.log());
+        program.logged(&["request_shed", "target=box"]).await;
+        assert_eq!(program.metric("edgeward_shed_requests_total{reason=\"tokens\"}").await, 1.0);
+        // It is asked again soon, since requests come.
+        *used.borrow_mut() = "0.03";
+        let back = async {
+            while by().await != "box" {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(SOON, back).await.expect("it has room again");
+    });
+}
+
+#[test]
+fn without_memory_requests_go_elsewhere_or_wait_and_are_told_when_to_come_again() {
+    run(2 * LIMIT, async {
+        let here = Ollama::default();
+        here.0.borrow_mut().resident = vec![("m:latest".to_owned(), 4096)];
+        let (box_, shelf) = (here.start("a").await, SimServer::start(healthy("b")).await.unwrap());
+        let group = group();
+        let queue = "[queue]\ntime = \"20s\"\nlength = 1\n";
+        let memory = watched(&group, "").replace("32MiB", "300MiB");
+        let config = target("box", "ollama", &box_, "") + &on_the_lan("openai", &shelf) + queue + &memory;
+        let program = looked(&config).await;
+        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+        assert_eq!(answer.header("x-edgeward-target"), Some("box"), "{}", program.log());
+
+        // Low: what is loaded and small goes, the rest does not.
+        overwrite(&group, "memory.current", "2070000000\n");
+        program.until_metric("edgeward_memory_pressure", 1.0).await;
+        assert_eq!(answered_by(&program, &simple()).await, "box");
+        let mut long = String::new();
+        (0..20_000).for_each(|word| write!(long, "w{word} ").unwrap());
+        for body in [
+            json!({"model": "m", "messages": [{"role": "user", "content": long}]}),
+            json!({"model": "other", "messages": [{"role": "user", "content": "hi"}]}),
+        ] {
+            let answer = asked(&program, CHAT, &body).await;
+            assert_eq!(answer.header("x-edgeward-target"), Some("shelf"), "{}", program.log());
+        }
+        let metrics = program.metrics().await;
+        for why in ["not_small", "not_resident"] {
+            assert_eq!(metrics[&format!("edgeward_shed_requests_total{{reason=\"{why}\"}}")], 1.0, "{why}");
+        }
+
+        // About to run out: nothing new.
+        overwrite(&group, "memory.events", "oom_kill 1\n");
+        program.until_metric("edgeward_memory_pressure", 2.0).await;
+        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+        assert_eq!(answer.header("x-edgeward-target"), Some("shelf"));
+        program.logged(&["request_shed", "target=box", "pressure=red"]).await;
+        // What takes no memory goes all the same.
+        assert_eq!(ask(program.addr, "GET", "/api/tags", &[], "").await.status, 200);
+
+        // Nobody else speaks Ollama's own API: it waits, and who finds the queue full is told so in its own dialect.
+        let mut waiting = Wire::connect(program.addr).await;
+        waiting.write(request("POST", OLLAMA, &[], &simple().to_string())).await;
+        let waits =
+            async { while program.status().await.pointer("/targets/0/local/waiting") != Some(&json!(1)) {} };
+        tokio::time::timeout(SOON, waits).await.expect("it waits");
+        let near = [("x-edgeward-local-only", "true")];
+        let messages =
+            json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]});
+        for (path, body, error) in [
+            (OLLAMA, simple().to_string(), "/error"),
+            (CHAT, chat(true), "/error/message"),
+            ("/v1/messages", messages.to_string(), "/error/message"),
+        ] {
+            let answer = ask(program.addr, "POST", path, &near, &body).await;
+            assert_eq!(answer.status, 503, "{path}: {}", answer.text());
+            assert!(answer.header("retry-after").is_some(), "{path}");
+            let said: Value = serde_json::from_slice(&answer.body).unwrap();
+            let said = said.pointer(error).and_then(Value::as_str).unwrap_or_default();
+            assert!(said.contains("about to run out of memory"), "{path}: {}", answer.text());
+        }
+        assert_eq!(program.metric("edgeward_requests_total{outcome=\"unavailable\"}").await, 3.0);
+
+        // It is over: the kill is forgotten after ten seconds.
+        let before = box_.counts().requests;
+        overwrite(&group, "memory.current", "0100000000\n");
+        let answer = tokio::time::timeout(LIMIT, async {
+            loop {
+                if program.metric("edgeward_memory_pressure").await < 2.0 {
+                    return waiting.answer().await;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        let answer = answer.await.expect("it goes");
+        assert_eq!(
+            (answer.status, answer.header("x-edgeward-target")),
+            (200, Some("box")),
+            "{}",
+            answer.text()
+        );
+        assert!(box_.counts().requests > before);
+    });
+}
+
+#[test]
+fn who_waits_for_memory_waits_for_the_queues_time() {
+    run(LIMIT, async {
+        let box_ = SimServer::start(healthy("a")).await.unwrap();
+        let group = group();
+        let memory = watched(&group, "").replace("32MiB", "300MiB");
+        let config = target("box", "openai", &box_, "") + "[queue]\ntime = \"200ms\"\n" + &memory;
+        let program = Program::start(&config).await;
+        program.until_metric("edgeward_memory_pressure", 0.0).await;
+        overwrite(&group, "memory.current", "2070000000\n");
+        overwrite(&group, "memory.events", "oom_kill 1\n");
+        program.until_metric("edgeward_memory_pressure", 2.0).await;
+        let before = edgeward::time::now();
+        let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
+        assert_eq!((answer.status, answer.header("retry-after").is_some()), (503, true), "{}", answer.text());
+        assert!(before.elapsed() >= Duration::from_millis(200));
+        assert_eq!(box_.counts().requests, 0);
+        program.logged(&["request_shed", "target=box", "pressure=red"]).await;
+        let status = program.status().await;
+        assert_eq!(status.pointer("/targets/0/failed"), Some(&json!(0)), "{status}");
+        assert_eq!(status.pointer("/targets/0/local/waiting"), Some(&json!(0)), "{status}");
+    });
+}
+
+#[test]
+fn where_memory_is_not_watched_nobody_is_asked() {
+    run(LIMIT, async {
+        let box_ = Ollama::default().start("a").await;
+        let program = Program::start(&target("box", "ollama", &box_, "")).await;
+        assert_eq!(answered_by(&program, &simple()).await, "box");
+        let paths: Vec<_> = box_.requests().iter().map(|request| request.path.clone()).collect();
+        assert_eq!(paths, [OLLAMA]);
+    });
+}
