@@ -4,6 +4,7 @@
 //! has no token yet, in the same turn of the loop; the journal comes after, once late evidence may be there.
 
 mod fate;
+mod late;
 mod server;
 
 use std::cell::{Cell, RefCell};
@@ -17,7 +18,10 @@ use tokio::sync::Notify;
 pub use fate::{Bound, Fate};
 pub use server::Server;
 
+use late::{Told, tell_late};
+
 use super::current::Current;
+use super::facts;
 use super::gateway::{Gateway, Process};
 use crate::cause::{Cause, Failure};
 use crate::config::{Config, Kind, Place, Target, TargetUrl};
@@ -258,6 +262,7 @@ fn ended(current: &Rc<Current>, server: &Rc<Server>, pid: u32) {
             for target in targets(&gateway, server) {
                 rest = gateway.store.borrow_mut().died(target, cause, is_probed(&gateway, target), at);
                 gateway.metrics.turned(target, Turned::Died);
+                facts::died(&gateway, target, cause.is_out_of_memory(), at);
             }
         }
         let failed_over = server.tell(cause, None);
@@ -300,47 +305,12 @@ fn runner_ended(gateway: &Gateway, server: &Server, pid: u32, cause: Cause) {
     }
     let cause = (failed_over > 0 || killed).then_some(cause);
     for target in targets(gateway, server) {
+        match cause {
+            Some(cause) => facts::died(gateway, target, cause.is_out_of_memory(), now()),
+            None => facts::unloaded(gateway, target, now()),
+        }
         let advice = cause.map_or("", |cause| gateway.advice(target, cause));
         death_events::runner_exited(gateway.name(target), pid, model.as_deref(), cause, failed_over, advice);
-    }
-}
-
-/// What is known of a death when it is told.
-struct Told {
-    pid: u32,
-    exit: String,
-    after: Duration,
-    failed_over: usize,
-    rest: Duration,
-}
-
-/// Tells of a death once late evidence may be there.
-async fn tell_late(current: Rc<Current>, server: Rc<Server>, told: Told, before: (Cause, Option<u16>)) {
-    tokio::time::sleep(limits::DEATH_LATE).await;
-    let gateway = current.get();
-    let (evidence, xid) = evidence(&gateway.process, &server, told.pid, now());
-    let (mut cause, mut code) = before;
-    // Nothing known is no better than something.
-    if cause == Cause::Crashed && evidence.cause() != cause {
-        (cause, code) = (evidence.cause(), xid);
-        server.died.set(server.died.get().map(|(at, _)| (at, cause)));
-        for gateway in both(&current) {
-            let all = targets(&gateway, &server);
-            all.iter().for_each(|target| gateway.store.borrow_mut().died_of(*target, cause));
-        }
-    }
-    for target in targets(&gateway, &server) {
-        death_events::server_died(&death_events::Death {
-            target: gateway.name(target),
-            pid: told.pid,
-            cause,
-            xid: code,
-            exit: &told.exit,
-            after: told.after,
-            failed_over: told.failed_over,
-            rest: told.rest,
-            advice: gateway.advice(target, cause),
-        });
     }
 }
 

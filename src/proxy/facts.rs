@@ -323,6 +323,13 @@ pub fn died(gateway: &Gateway, target: usize, out_of_memory: bool, at: Instant) 
     process.locals.changed();
 }
 
+/// `target` may have loaded something less than it had.
+pub fn unloaded(gateway: &Gateway, target: usize, at: Instant) {
+    if let Some(local) = gateway.locals.get(target).and_then(Option::as_ref) {
+        local.ask_now(&gateway.process.locals, at);
+    }
+}
+
 /// One that waits for memory.
 struct Waits(Rc<Local>);
 

@@ -6,6 +6,7 @@ use super::text::{Fill, fill};
 use super::{Finish, Piece, Usage, to_anthropic, to_ollama, to_openai, to_responses};
 use crate::cause::Failure;
 use crate::dialect::Dialect;
+use crate::dialect::conversation::ids;
 use crate::dialect::reply::Problem;
 
 /// What an answer is called, and what of it the client wants.
@@ -180,14 +181,12 @@ impl Common {
 
     /// The id that a client sees of a call.
     pub(super) fn call_id(&self, index: u32, id: &str) -> String {
-        // The one place where `conversation`'s mapping of ids belongs.
         if !id.is_empty() {
-            return id.to_owned();
+            return ids::to_client(id);
         }
-        let prefix = if self.client == Dialect::Anthropic { "toolu" } else { "call" };
         match self.choice {
-            0 => format!("{prefix}_{}_{index}", self.terms.id),
-            choice => format!("{prefix}_{}_{choice}_{index}", self.terms.id),
+            0 => ids::fresh(&self.terms.id, index),
+            choice => ids::fresh(&format!("{} {choice}", self.terms.id), index),
         }
     }
 
