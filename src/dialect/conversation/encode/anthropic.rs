@@ -22,8 +22,7 @@ impl<'a> Encoding<'a> {
         let talk = self.talk;
         let generation = models::claude(self.terms.model);
         let since = |first| generation.is_some_and(|it| it >= first);
-        let last = talk.turns.iter().rfind(|turn| turn.role != Role::System);
-        if since(ADAPTIVE) && last.is_some_and(|turn| turn.role == Role::Assistant) {
+        if since(ADAPTIVE) && !talk.asks() {
             return Err(Cannot::Prefill);
         }
         self.out.open(b'{');
@@ -129,14 +128,15 @@ impl<'a> Encoding<'a> {
         let talk = self.talk;
         self.out.member("messages").open(b'[');
         let mut open = "";
-        let last = talk.turns.len() - 1;
+        let spoken = |turn: &Turn| turn.role != Role::System && says_something(turn);
+        let last = talk.turns.iter().rposition(spoken);
         for (at, turn) in talk.turns.iter().enumerate() {
             let role = match turn.role {
                 Role::System => continue,
                 Role::User | Role::Tool => "user",
                 Role::Assistant => "assistant",
             };
-            if !self.says_something(turn) {
+            if !says_something(turn) {
                 continue;
             }
             if open.is_empty() && role == "assistant" {
@@ -152,11 +152,14 @@ impl<'a> Encoding<'a> {
                 open = role;
             }
             for part in &turn.parts {
-                self.anthropic_part(part, at == last && turn.role == Role::Assistant)?;
+                self.anthropic_part(part, Some(at) == last && turn.role == Role::Assistant)?;
             }
         }
-        if open.is_empty() {
-            // Only instructions, or nothing but blanks.
+        // Only instructions, or nothing but blanks at the end.
+        if open.is_empty() || (open == "assistant" && talk.asks()) {
+            if !open.is_empty() {
+                self.anthropic_close();
+            }
             self.anthropic_open("user");
             self.anthropic_text(FILLER);
         }
@@ -174,14 +177,6 @@ impl<'a> Encoding<'a> {
     fn anthropic_close(&mut self) {
         self.out.close(b']');
         self.out.close(b'}');
-    }
-
-    fn says_something(&self, turn: &Turn) -> bool {
-        turn.parts.iter().any(|part| match part {
-            Part::Text(text) | Part::Refusal(text) => !text.trim().is_empty(),
-            Part::Thought(thought) => own(thought),
-            Part::Media(_) | Part::Call(_) | Part::Result(_) => true,
-        })
     }
 
     fn anthropic_part(&mut self, part: &'a Part, begun: bool) -> Result<(), Cannot> {
@@ -319,6 +314,15 @@ impl<'a> Encoding<'a> {
         }
         self.out.close(b'}');
     }
+}
+
+/// Whether there is anything in a turn that may be sent.
+fn says_something(turn: &Turn) -> bool {
+    turn.parts.iter().any(|part| match part {
+        Part::Text(text) | Part::Refusal(text) => !text.trim().is_empty(),
+        Part::Thought(thought) => own(thought),
+        Part::Media(_) | Part::Call(_) | Part::Result(_) => true,
+    })
 }
 
 /// Whether Anthropic knows this thinking for its own.

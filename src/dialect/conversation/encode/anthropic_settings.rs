@@ -55,7 +55,9 @@ impl Encoding<'_> {
         } else if on {
             let wanted = talk.thinking.tokens().max(limits::ANTHROPIC_BUDGET_MIN);
             // Room is left for an answer; where there is none, there is no thinking.
-            let room = limit.map_or(u64::MAX, |limit| limit.saturating_sub(limit / 4));
+            let room = limit.map_or(u64::MAX, |limit| {
+                limit.saturating_sub((limit / 4).min(limits::ANTHROPIC_MAX_TOKENS))
+            });
             let budget = wanted.min(room);
             if budget < limits::ANTHROPIC_BUDGET_MIN {
                 self.lack("thinking", "does not fit into `max_tokens`")?;
@@ -133,7 +135,8 @@ impl Encoding<'_> {
 
 /// Whether the turn that a tool's result continues was not begun with thinking, which a budget demands.
 fn loop_without_thought(talk: &Conversation) -> bool {
-    let continued = talk.turns.last().is_some_and(|turn| turn.role == Role::Tool);
+    let continued =
+        talk.turns.iter().rfind(|turn| turn.role != Role::System).is_some_and(|turn| turn.role == Role::Tool);
     let asked = talk.turns.iter().rposition(|turn| turn.role == Role::User).map_or(0, |at| at + 1);
     let first = talk.turns.iter().skip(asked).find(|turn| turn.role == Role::Assistant);
     let thought = first.is_some_and(|turn| matches!(turn.parts.first(), Some(Part::Thought(it)) if own(it)));

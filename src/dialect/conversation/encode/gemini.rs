@@ -3,6 +3,7 @@
 use super::super::models::{self, Generation};
 use super::super::{
     Cannot, Effort, Flavor, Format, Knob, Media, MediaKind, Outcome, Part, Role, Tool, ToolChoice, Turn,
+    media,
 };
 use super::{Encoding, FILLER, NO_KNOB, Sent, refuse, words};
 use crate::limits;
@@ -112,7 +113,10 @@ impl<'a> Encoding<'a> {
             }
             self.gemini_turn(turn, signed)?;
         }
-        if open.is_empty() {
+        if open.is_empty() || (open == "model" && self.talk.asks()) {
+            if !open.is_empty() {
+                self.gemini_close();
+            }
             self.gemini_open("user");
             self.gemini_text(FILLER);
         }
@@ -189,8 +193,7 @@ impl<'a> Encoding<'a> {
         };
         match self.sent(medium, guessed.is_some(), false)? {
             Sent::Data(media_type, base64) => {
-                let unknown = media_type.as_ref() == "application/octet-stream";
-                if unknown {
+                if media_type.as_ref() == media::UNKNOWN {
                     let what = match medium.kind {
                         MediaKind::Image => "an image of unknown type",
                         MediaKind::Document => "a document of unknown type",
@@ -206,7 +209,7 @@ impl<'a> Encoding<'a> {
             Sent::Url(url) | Sent::File(url) => {
                 self.out.open(b'{');
                 self.out.member("fileData").open(b'{');
-                self.out.text("mimeType", guessed.unwrap_or("application/octet-stream"));
+                self.out.text("mimeType", guessed.unwrap_or(media::UNKNOWN));
                 self.out.text("fileUri", url);
             }
         }

@@ -140,7 +140,7 @@ impl<'a> Encoding<'a> {
                 self.out.member("image_url").open(b'{');
                 match sent {
                     Sent::Data(media_type, base64) => {
-                        self.out.member("url").plain(&["data:", &mime(&media_type), ";base64,"], &base64);
+                        self.out.member("url").plain(&["data:", &media_type, ";base64,"], &base64);
                     }
                     Sent::Url(url) | Sent::File(url) => self.out.text("url", url),
                 }
@@ -173,7 +173,7 @@ impl<'a> Encoding<'a> {
                 match sent {
                     Sent::Data(media_type, base64) => {
                         self.out.text("filename", medium.name.as_deref().unwrap_or("document"));
-                        let head = ["data:", &mime(&media_type), ";base64,"];
+                        let head = ["data:", &media_type, ";base64,"];
                         self.out.member("file_data").plain(&head, &base64);
                     }
                     Sent::Url(id) | Sent::File(id) => self.out.text("file_id", id),
@@ -398,9 +398,4 @@ fn knob(flavor: Flavor, knob: Knob) -> Option<&'static str> {
 /// Of OpenAI's models that think.
 fn thinking_knob(_: Flavor, knob: Knob) -> Option<&'static str> {
     matches!(knob, Knob::Seed).then_some("seed")
-}
-
-/// A MIME type that may stand in a data URL.
-fn mime(media_type: &str) -> String {
-    media_type.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '+' | '-')).collect()
 }

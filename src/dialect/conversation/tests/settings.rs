@@ -117,7 +117,7 @@ fn thinking_is_asked_for_in_each_way() {
     let effort = |word: &str| with(json!({"reasoning_effort":word,"max_tokens":30_000}));
     let claude = |word, model| go(Dialect::OpenaiChat, &effort(word), Dialect::Anthropic, model);
     assert_eq!(claude("low", CLAUDE)["thinking"], json!({"type":"enabled","budget_tokens":1024}));
-    assert_eq!(claude("high", CLAUDE)["thinking"], json!({"type":"enabled","budget_tokens":22_500}));
+    assert_eq!(claude("high", CLAUDE)["thinking"], json!({"type":"enabled","budget_tokens":24_576}));
     assert_eq!(claude("none", CLAUDE)["thinking"], json!({"type":"disabled"}));
     let adaptive = claude("high", "claude-opus-4-6");
     assert_eq!(
