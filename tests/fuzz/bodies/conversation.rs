@@ -15,7 +15,7 @@ const CLIENTS: [Dialect; 6] = [
     Dialect::Anthropic,
 ];
 
-const TARGETS: [(Dialect, &str, Flavor); 9] = [
+const TARGETS: [(Dialect, &str, Flavor); 10] = [
     (Dialect::OpenaiChat, "gpt-4o", Flavor::Openai),
     (Dialect::OpenaiChat, "gpt-5", Flavor::Openai),
     (Dialect::OpenaiChat, "x", Flavor::Vllm),
@@ -23,6 +23,7 @@ const TARGETS: [(Dialect, &str, Flavor); 9] = [
     (Dialect::OllamaChat, "gpt-oss", Flavor::Other),
     (Dialect::Anthropic, "claude-3-7-sonnet", Flavor::Other),
     (Dialect::Anthropic, "claude-opus-5", Flavor::Other),
+    (Dialect::Anthropic, "claude-opus-5-5", Flavor::Other),
     (Dialect::Gemini, "gemini-2.5-pro", Flavor::Other),
     (Dialect::Gemini, "gemini-3-flash", Flavor::Other),
 ];

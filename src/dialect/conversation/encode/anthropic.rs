@@ -3,7 +3,7 @@
 use super::super::{
     Cannot, Format, Media, MediaKind, Outcome, Part, Role, Thought, ToolChoice, Turn, ids, media, models,
 };
-use super::anthropic_settings::{ADAPTIVE, STRUCTURED};
+use super::anthropic_settings::{ADAPTIVE, STRUCTURED, always_thinks};
 use super::{Encoding, FILLER, NO_KNOB, Sent, refuse, schema, words};
 use crate::dialect::Dialect;
 
@@ -22,6 +22,7 @@ impl<'a> Encoding<'a> {
         let talk = self.talk;
         let generation = models::claude(self.terms.model);
         let since = |first| generation.is_some_and(|it| it >= first);
+        let always = always_thinks(self.terms.model, generation);
         if since(ADAPTIVE) && !talk.asks() {
             return Err(Cannot::Prefill);
         }
@@ -51,7 +52,7 @@ impl<'a> Encoding<'a> {
                 self.out.close(b'}');
             }
             self.out.close(b']');
-            self.anthropic_choice();
+            self.anthropic_choice(always)?;
         }
         let thinks = self.anthropic_thinking(generation, &held)?;
         self.anthropic_sampling(generation, thinks)?;
@@ -295,10 +296,15 @@ impl<'a> Encoding<'a> {
         Ok(())
     }
 
-    fn anthropic_choice(&mut self) {
+    fn anthropic_choice(&mut self, always_thinks: bool) -> Result<(), Cannot> {
         let talk = self.talk;
-        let kind = match &talk.choice {
-            ToolChoice::Unsaid if talk.parallel.is_none() => return,
+        let mut choice = &talk.choice;
+        if always_thinks && matches!(choice, ToolChoice::Required | ToolChoice::Named(_)) {
+            self.lack("tool_choice", "cannot be demanded at this model")?;
+            choice = &ToolChoice::Auto;
+        }
+        let kind = match choice {
+            ToolChoice::Unsaid if talk.parallel.is_none() => return Ok(()),
             ToolChoice::Unsaid | ToolChoice::Auto => "auto",
             ToolChoice::None => "none",
             ToolChoice::Required => "any",
@@ -306,13 +312,14 @@ impl<'a> Encoding<'a> {
         };
         self.out.member("tool_choice").open(b'{');
         self.out.text("type", kind);
-        if let ToolChoice::Named(name) = &talk.choice {
+        if let ToolChoice::Named(name) = choice {
             self.out.text("name", name);
         }
         if let Some(parallel) = talk.parallel.filter(|_| kind != "none") {
             self.out.member("disable_parallel_tool_use").bool(!parallel);
         }
         self.out.close(b'}');
+        Ok(())
     }
 }
 

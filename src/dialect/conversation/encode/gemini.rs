@@ -5,7 +5,7 @@ use super::super::{
     Cannot, Effort, Flavor, Format, Knob, Media, MediaKind, Outcome, Part, Role, Tool, ToolChoice, Turn,
     media,
 };
-use super::{Encoding, FILLER, NO_KNOB, Sent, refuse, words};
+use super::{Encoding, FILLER, Json, NO_KNOB, Sent, refuse, words};
 use crate::limits;
 
 /// From here on a call in the history must bear a signature, thinking has levels, and JSON goes with tools.
@@ -226,7 +226,10 @@ impl<'a> Encoding<'a> {
             self.out.open(b'{');
             self.out.text("name", &tool.name);
             self.out.text("description", tool.description.as_deref().unwrap_or_default());
-            if let Some(parameters) = &tool.parameters {
+            // Without a parameter there is none: an object without properties is refused.
+            let some =
+                |it: &&Json| matches!(it.get("properties"), Some(Json::Object(all)) if !all.is_empty());
+            if let Some(parameters) = tool.parameters.as_ref().filter(some) {
                 self.out.member("parametersJsonSchema").json(parameters);
             }
             self.out.close(b'}');
@@ -324,7 +327,9 @@ impl<'a> Encoding<'a> {
             let level = match (on, thinking.hard()) {
                 (false, _) | (true, Some(Effort::Minimal)) => Some(if pro { "low" } else { "minimal" }),
                 (true, Some(Effort::Low)) => Some("low"),
-                (true, Some(Effort::Medium)) => Some(if pro { "high" } else { "medium" }),
+                (true, Some(Effort::Medium)) => {
+                    Some(if pro && generation < (3, 1) { "high" } else { "medium" })
+                }
                 (true, Some(Effort::High | Effort::Higher | Effort::Max)) => Some("high"),
                 (true, None) => None,
             };

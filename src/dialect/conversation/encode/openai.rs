@@ -347,12 +347,17 @@ impl<'a> Encoding<'a> {
     fn openai_thinking(&mut self) -> Result<(), Cannot> {
         let (thinking, flavor) = (self.talk.thinking, self.terms.flavor);
         let thinks = flavor != Flavor::Openai || models::openai_thinks(self.terms.model);
+        let generation = models::gpt(self.terms.model).filter(|_| flavor == Flavor::Openai);
+        let first = generation == Some((5, 0));
         let word = match (thinking.on, thinking.hard()) {
+            // GPT-5 cannot be kept from thinking, nor can the o-series.
+            (Some(false), _) if first => Some("minimal"),
+            (Some(false), _) if thinks && flavor == Flavor::Openai && generation.is_none() => Some("low"),
             (Some(false), _) => Some("none"),
-            (_, Some(Effort::Minimal)) if flavor == Flavor::Openai => Some("minimal"),
+            (_, Some(Effort::Minimal)) if first => Some("minimal"),
             (_, Some(Effort::Minimal | Effort::Low)) => Some("low"),
             (_, Some(Effort::Medium)) => Some("medium"),
-            (_, Some(Effort::Higher | Effort::Max)) if flavor == Flavor::Openai => Some("xhigh"),
+            (_, Some(Effort::Higher | Effort::Max)) if generation >= Some((5, 2)) => Some("xhigh"),
             (_, Some(Effort::High | Effort::Higher | Effort::Max)) => Some("high"),
             (_, None) => None,
         };
