@@ -115,7 +115,10 @@ fn format(mut fields: Fields<'_>) -> Result<Format, BadRequest> {
 
 fn tool(mut fields: Fields<'_>) -> Result<Tool, BadRequest> {
     match fields.string("type")? {
-        Some(kind) if kind != "custom" => Ok(hosted(kind)),
+        Some(kind) if kind != "custom" => {
+            let name = fields.string("name")?.unwrap_or_else(|| kind.clone());
+            Ok(Tool { name, ..hosted(kind) })
+        }
         _ => Ok(Tool {
             name: fields.text("name")?,
             description: fields.string("description")?,

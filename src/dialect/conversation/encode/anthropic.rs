@@ -298,7 +298,7 @@ impl<'a> Encoding<'a> {
 
     fn anthropic_choice(&mut self, always_thinks: bool) -> Result<(), Cannot> {
         let talk = self.talk;
-        let mut choice = &talk.choice;
+        let mut choice = self.choice;
         if always_thinks && matches!(choice, ToolChoice::Required | ToolChoice::Named(_)) {
             self.lack("tool_choice", "cannot be demanded at this model")?;
             choice = &ToolChoice::Auto;

@@ -113,7 +113,7 @@ impl Encoding<'_> {
         let always = always_thinks(self.terms.model, generation);
         let silent = if since(THINKS_BY_ITSELF) { Told::Off } else { Told::Nothing };
         // A tool that must be called and thinking exclude each other.
-        let forced = !always && matches!(talk.choice, ToolChoice::Required | ToolChoice::Named(_));
+        let forced = !always && matches!(self.choice, ToolChoice::Required | ToolChoice::Named(_));
         if talk.thinking.on != Some(true) {
             return match talk.thinking.on {
                 Some(_) if always => {

@@ -240,7 +240,7 @@ impl<'a> Encoding<'a> {
         if self.talk.parallel == Some(false) {
             self.lack("parallel_tool_calls", NO_KNOB)?;
         }
-        let mode = match &self.talk.choice {
+        let mode = match self.choice {
             ToolChoice::Unsaid => return Ok(()),
             ToolChoice::Auto => "AUTO",
             ToolChoice::None => "NONE",
@@ -249,7 +249,7 @@ impl<'a> Encoding<'a> {
         self.out.member("toolConfig").open(b'{');
         self.out.member("functionCallingConfig").open(b'{');
         self.out.text("mode", mode);
-        if let ToolChoice::Named(name) = &self.talk.choice {
+        if let ToolChoice::Named(name) = self.choice {
             self.out.member("allowedFunctionNames").strings(std::iter::once(name));
         }
         self.out.close(b'}');

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use super::json::Json;
 use super::{
     Cannot, Conversation, Dropped, Effort, Encoded, Flavor, Knob, Media, Outcome, Part, Reference, Role,
-    Source, Terms, Thinking, Tool, ids, media,
+    Source, Terms, Thinking, Tool, ToolChoice, ids, media,
 };
 use crate::dialect::Dialect;
 use crate::limits;
@@ -25,6 +25,8 @@ struct Encoding<'a> {
     terms: &'a Terms<'a>,
     out: Out,
     dropped: Vec<Dropped>,
+    /// The client's choice of a tool, as far as it can be chosen.
+    choice: &'a ToolChoice,
 }
 
 /// A medium as it is sent.
@@ -53,7 +55,8 @@ pub(super) fn encode(talk: &Conversation, terms: &Terms<'_>) -> Result<Encoded, 
     if talk.choices > 1 && matches!(terms.to, Dialect::OllamaChat | Dialect::Anthropic) {
         return Err(Cannot::Choices(talk.choices));
     }
-    let mut encoding = Encoding { talk, terms, out: Out::default(), dropped: Vec::new() };
+    let mut encoding =
+        Encoding { talk, terms, out: Out::default(), dropped: Vec::new(), choice: &talk.choice };
     let path = match terms.to {
         Dialect::OpenaiChat => encoding.openai()?,
         Dialect::OllamaChat => encoding.ollama()?,
@@ -106,6 +109,15 @@ impl<'a> Encoding<'a> {
             } else {
                 return Err(Cannot::ToolName(tool.name.clone()));
             }
+        }
+        let chosen = match self.choice {
+            ToolChoice::Named(name) => tools.iter().any(|tool| tool.name == *name),
+            ToolChoice::Required => !tools.is_empty(),
+            ToolChoice::Unsaid | ToolChoice::Auto | ToolChoice::None => true,
+        };
+        if !chosen {
+            self.lack("tool_choice", "demands a tool that is not offered")?;
+            self.choice = &ToolChoice::Auto;
         }
         Ok(tools)
     }

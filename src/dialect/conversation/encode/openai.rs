@@ -245,7 +245,7 @@ impl<'a> Encoding<'a> {
             self.function_tool(tool, self.terms.flavor == Flavor::Openai);
         }
         self.out.close(b']');
-        match &self.talk.choice {
+        match self.choice {
             ToolChoice::Unsaid => {}
             ToolChoice::Auto => self.out.text("tool_choice", "auto"),
             ToolChoice::None => self.out.text("tool_choice", "none"),

@@ -252,6 +252,9 @@ fn thinking_stays_with_whom_it_says_something() {
         {"type":"reasoning","id":"rs","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":"x"},
         {"type":"function_call","call_id":"c","name":"f","arguments":"{}"},
         {"type":"function_call_output","call_id":"c","output":"ok"}]});
+    // What was thought before the user's last word is done with: DeepSeek's first models refuse it.
+    let (done, _) = write(&read(Dialect::OpenaiChat, &kept), &vllm);
+    assert!(done["messages"][1].get("reasoning_content").is_none());
     let (local, _) = write(&read(Dialect::OpenaiResponses, &responses), &vllm);
     assert_eq!(local["messages"][1]["reasoning_content"], "hm");
 }
