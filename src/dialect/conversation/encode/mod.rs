@@ -11,6 +11,7 @@ mod write;
 use std::borrow::Cow;
 
 use super::json::Json;
+use super::words::short;
 use super::{
     Cannot, Conversation, Dropped, Effort, Encoded, Flavor, Knob, Media, Outcome, Part, Reference, Role,
     Source, Terms, Thinking, Tool, ToolChoice, ids, media,
@@ -82,7 +83,7 @@ impl<'a> Encoding<'a> {
         Ok(())
     }
 
-    /// The target is not sent this, of which no answer depends.
+    /// The target is not sent this, on which no answer depends.
     fn note(&mut self, field: impl Into<Cow<'static, str>>, why: &'static str) {
         self.list(Dropped { field: field.into(), why });
     }
@@ -103,7 +104,7 @@ impl<'a> Encoding<'a> {
         let mut tools = Vec::new();
         for tool in &self.talk.tools {
             if tool.hosted.is_some() {
-                self.lack(tool.name.clone(), HOSTED)?;
+                self.lack(short(&tool.name), HOSTED)?;
             } else if self.takes_name(&tool.name) {
                 tools.push(tool);
             } else {
@@ -155,7 +156,7 @@ impl<'a> Encoding<'a> {
         }
         if !options {
             for (key, _) in &talk.options {
-                let field = format!("options.{key}");
+                let field = format!("options.{}", short(key));
                 if ollama::LOADING.contains(&key.as_str()) {
                     self.note(field, "tells how an Ollama model is loaded");
                 } else {
@@ -165,7 +166,7 @@ impl<'a> Encoding<'a> {
         }
         if !extras {
             for (key, _) in &talk.extras {
-                self.lack(key.clone(), UNKNOWN)?;
+                self.lack(short(key), UNKNOWN)?;
             }
         }
         if talk.metadata.is_some() {

@@ -89,7 +89,7 @@ fn each_fault_is_told_with_its_place() {
             "not valid JSON",
         ),
         (OpenaiChat, r#"{"messages":[1]} x"#, "", "not valid JSON"),
-        (OpenaiChat, r#"[]"#, "", "must be an object, not an array"),
+        (OpenaiChat, r#"[]"#, "", "the body must be an object, not an array"),
         (
             OpenaiChat,
             r#"{"tools":[{"type":"function","function":{}}],"messages":[]}"#,
