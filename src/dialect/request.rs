@@ -87,7 +87,7 @@ impl BadRequest {
 
     /// A fault at a place in the body, which the message begins with.
     pub(super) fn at(path: String, what: impl fmt::Display) -> Self {
-        let message = if path.is_empty() { what.to_string() } else { format!("`{path}`: {what}") };
+        let message = if path.is_empty() { format!("the body {what}") } else { format!("`{path}`: {what}") };
         BadRequest { path, ..BadRequest::new(message) }
     }
 

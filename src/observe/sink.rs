@@ -433,8 +433,8 @@ mod tests {
             story,
             [
                 "Memory is amber: it falls fast, beyond what is usual: 1900 MiB of 7620 MiB (host), low below 762 MiB, \
-                 98 MiB less each second, used up in 19 s; local targets get only small requests for models that are \
-                 loaded",
+                 98 MiB less each second, used up in 19 s; local targets get only small requests for models that they \
+                 have loaded",
                 "Memory is red: little is left, and it goes on falling: 312 MiB of 7620 MiB (host), low below 762 MiB, 98 \
                  MiB less each second, used up in 3 s; local targets get no new requests",
                 "box rests for 10 s after failing repeatedly: connection reset",

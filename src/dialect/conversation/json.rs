@@ -158,7 +158,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Json, BadRequest> {
         Ok(json) => Ok(json),
         Err(e) => {
             let place = reading.place.take().unwrap_or_default();
-            Err(BadRequest::at(place, format_args!("not valid JSON here: {e}")))
+            Err(BadRequest::at(place, format_args!("is not valid JSON: {e}")))
         }
     }
 }

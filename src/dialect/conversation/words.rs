@@ -3,7 +3,7 @@
 use super::Cannot;
 
 impl Cannot {
-    /// The sentence's end that begins with the target's name: `box cannot be asked: …`.
+    /// For the client, who is told this beside what other targets said: one clause, which names the target.
     #[must_use]
     pub fn words(&self, target: &str) -> String {
         match self {

@@ -115,7 +115,10 @@ fn format(mut fields: Fields<'_>) -> Result<Format, BadRequest> {
 
 fn tool(mut fields: Fields<'_>) -> Result<Tool, BadRequest> {
     match fields.string("type")? {
-        Some(kind) if kind != "custom" => Ok(hosted(kind)),
+        Some(kind) if kind != "custom" => {
+            let name = fields.string("name")?.unwrap_or_else(|| kind.clone());
+            Ok(Tool { name, ..hosted(kind) })
+        }
         _ => Ok(Tool {
             name: fields.text("name")?,
             description: fields.string("description")?,
@@ -296,9 +299,10 @@ fn source(
             return Err(at.key("type").bad("must be `base64`, `url`, `file`, `text` or `content`"));
         }
     };
-    let kind = if image { MediaKind::Image } else { MediaKind::Document };
-    let mut medium = super::media(kind, source, &here);
-    medium.name = name;
-    parts.push(Part::Media(medium));
+    parts.push(if image {
+        Part::Media(super::medium(MediaKind::Image, source, &here))
+    } else {
+        super::document(source, name, &here)?
+    });
     Ok(())
 }

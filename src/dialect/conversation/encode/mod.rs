@@ -11,9 +11,10 @@ mod write;
 use std::borrow::Cow;
 
 use super::json::Json;
+use super::words::short;
 use super::{
-    Cannot, Conversation, Dropped, Effort, Encoded, Flavor, Knob, Media, Outcome, Part, Reference, Source,
-    Terms, Thinking, Tool, ids, media,
+    Cannot, Conversation, Dropped, Effort, Encoded, Flavor, Knob, Media, Outcome, Part, Reference, Role,
+    Source, Terms, Thinking, Tool, ToolChoice, ids, media,
 };
 use crate::dialect::Dialect;
 use crate::limits;
@@ -25,6 +26,8 @@ struct Encoding<'a> {
     terms: &'a Terms<'a>,
     out: Out,
     dropped: Vec<Dropped>,
+    /// The client's choice of a tool, as far as it can be chosen.
+    choice: &'a ToolChoice,
 }
 
 /// A medium as it is sent.
@@ -53,7 +56,8 @@ pub(super) fn encode(talk: &Conversation, terms: &Terms<'_>) -> Result<Encoded, 
     if talk.choices > 1 && matches!(terms.to, Dialect::OllamaChat | Dialect::Anthropic) {
         return Err(Cannot::Choices(talk.choices));
     }
-    let mut encoding = Encoding { talk, terms, out: Out::default(), dropped: Vec::new() };
+    let mut encoding =
+        Encoding { talk, terms, out: Out::default(), dropped: Vec::new(), choice: &talk.choice };
     let path = match terms.to {
         Dialect::OpenaiChat => encoding.openai()?,
         Dialect::OllamaChat => encoding.ollama()?,
@@ -79,7 +83,7 @@ impl<'a> Encoding<'a> {
         Ok(())
     }
 
-    /// The target is not sent this, of which no answer depends.
+    /// The target is not sent this, on which no answer depends.
     fn note(&mut self, field: impl Into<Cow<'static, str>>, why: &'static str) {
         self.list(Dropped { field: field.into(), why });
     }
@@ -100,12 +104,21 @@ impl<'a> Encoding<'a> {
         let mut tools = Vec::new();
         for tool in &self.talk.tools {
             if tool.hosted.is_some() {
-                self.lack(tool.name.clone(), HOSTED)?;
+                self.lack(short(&tool.name), HOSTED)?;
             } else if self.takes_name(&tool.name) {
                 tools.push(tool);
             } else {
                 return Err(Cannot::ToolName(tool.name.clone()));
             }
+        }
+        let chosen = match self.choice {
+            ToolChoice::Named(name) => tools.iter().any(|tool| tool.name == *name),
+            ToolChoice::Required => !tools.is_empty(),
+            ToolChoice::Unsaid | ToolChoice::Auto | ToolChoice::None => true,
+        };
+        if !chosen {
+            self.lack("tool_choice", "demands a tool that is not offered")?;
+            self.choice = &ToolChoice::Auto;
         }
         Ok(tools)
     }
@@ -143,7 +156,7 @@ impl<'a> Encoding<'a> {
         }
         if !options {
             for (key, _) in &talk.options {
-                let field = format!("options.{key}");
+                let field = format!("options.{}", short(key));
                 if ollama::LOADING.contains(&key.as_str()) {
                     self.note(field, "tells how an Ollama model is loaded");
                 } else {
@@ -153,7 +166,7 @@ impl<'a> Encoding<'a> {
         }
         if !extras {
             for (key, _) in &talk.extras {
-                self.lack(key.clone(), UNKNOWN)?;
+                self.lack(short(key), UNKNOWN)?;
             }
         }
         if talk.metadata.is_some() {
@@ -178,6 +191,14 @@ impl<'a> Encoding<'a> {
         let blob = (self.terms.resolve)(reference).ok_or(cannot)?;
         let (media_type, base64) = media::resolved(&blob);
         Ok(Sent::Data(Cow::Owned(media_type), Cow::Owned(base64)))
+    }
+}
+
+impl Conversation {
+    /// Whether it is the model's turn; else the last words are its own, to be gone on with.
+    fn asks(&self) -> bool {
+        let last = self.turns.iter().rfind(|turn| turn.role != Role::System);
+        last.is_none_or(|turn| turn.role != Role::Assistant)
     }
 }
 

@@ -115,16 +115,14 @@ impl<'a> Encoding<'a> {
         if tools.is_empty() {
             return Ok(());
         }
-        match &self.talk.choice {
+        match self.choice {
             ToolChoice::Unsaid | ToolChoice::Auto => {}
             // It has no such word; without tools none is called.
             ToolChoice::None => return Ok(()),
             ToolChoice::Required => self.lack("tool_choice", super::NO_KNOB)?,
             ToolChoice::Named(name) => {
                 self.lack("tool_choice", super::NO_KNOB)?;
-                if tools.iter().any(|tool| tool.name == *name) {
-                    tools.retain(|tool| tool.name == *name);
-                }
+                tools.retain(|tool| tool.name == *name);
             }
         }
         if self.talk.parallel == Some(false) {

@@ -252,6 +252,9 @@ fn thinking_stays_with_whom_it_says_something() {
         {"type":"reasoning","id":"rs","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":"x"},
         {"type":"function_call","call_id":"c","name":"f","arguments":"{}"},
         {"type":"function_call_output","call_id":"c","output":"ok"}]});
+    // What was thought before the user's last word is done with: DeepSeek's first models refuse it.
+    let (done, _) = write(&read(Dialect::OpenaiChat, &kept), &vllm);
+    assert!(done["messages"][1].get("reasoning_content").is_none());
     let (local, _) = write(&read(Dialect::OpenaiResponses, &responses), &vllm);
     assert_eq!(local["messages"][1]["reasoning_content"], "hm");
 }
@@ -269,7 +272,7 @@ fn refusals_are_words() {
 #[test]
 fn a_very_long_history_takes_linear_time() {
     let mut messages = Vec::new();
-    for _ in 0..20_000 {
+    for _ in 0..8_000 {
         messages.push(json!({"role":"user","content":"a"}));
         messages.push(json!({"role":"assistant","content":"","tool_calls":[
             {"id":"same","type":"function","function":{"name":"f","arguments":"{}"}}]}));
@@ -284,6 +287,6 @@ fn a_very_long_history_takes_linear_time() {
     ] {
         let (body, _) = write(&talk, &terms(to, model));
         let list = if to == Dialect::Gemini { "contents" } else { "messages" };
-        assert!(body[list].as_array().unwrap().len() >= 40_000);
+        assert!(body[list].as_array().unwrap().len() >= 16_000);
     }
 }

@@ -125,7 +125,7 @@ fn offers_and_choices_reach_everyone() {
         let to = go(client, body, Dialect::Gemini, GEMINI);
         let declared = &to["tools"][0]["functionDeclarations"];
         assert_eq!(declared[0], json!({"name":"f","description":"d","parametersJsonSchema":schema}));
-        assert_eq!(declared[1]["name"], "g");
+        assert_eq!(declared[1], json!({"name":"g","description":""}));
         let calling = json!({"functionCallingConfig":{"mode":"ANY","allowedFunctionNames":["f"]}});
         assert_eq!(to["toolConfig"], calling);
         // Ollama can be offered the one tool alone, and not be made to call it.
@@ -179,6 +179,12 @@ fn tools_of_a_provider_are_left_out_or_refused() {
         cannot.words("box").contains("`web_search` is a tool of the client's own provider"),
         "{cannot:?}"
     );
+    let chosen = json!({"max_tokens":9,"messages":[{"role":"user","content":"Hi"}],
+        "tool_choice":{"type":"tool","name":"web_search"},
+        "tools":[{"type":"web_search_20250305","name":"web_search"},{"name":"f","input_schema":{"type":"object"}}]});
+    assert_eq!(go(Dialect::Anthropic, &chosen, Dialect::OpenaiChat, "x")["tool_choice"], "auto");
+    let left = left_out(Dialect::Anthropic, &chosen, &terms(Dialect::OpenaiChat, "x"));
+    assert_eq!(left, ["web_search", "tool_choice"]);
     let named = chat(json!([{"role":"user","content":"Hi"}]));
     let mut odd = named.clone();
     odd["tools"] = json!([{"type":"function","function":{"name":"a b"}}]);

@@ -95,7 +95,7 @@ fn whole_answers_and_streams_say_the_same() {
         for scene in SCENES {
             let (answer, failure) = collected(&decoded(server, stream(server, scene).as_bytes()));
             if let Some(failure) = failure {
-                assert_eq!(failure.cause, Cause::Oom);
+                assert_eq!(failure.cause, Cause::CudaOom);
                 assert!(answer.body(Dialect::OpenaiChat, terms()).is_err());
                 continue;
             }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::readers::{frames, read};
 use super::*;
+use crate::dialect::conversation::ids;
 
 fn openai(deltas: &[&str]) -> Vec<Piece> {
     let mut stream: String = deltas
@@ -125,7 +126,7 @@ fn calls_are_told_apart_however_a_server_numbers_them() {
     let bare = openai(&[
         r#"{"index":0,"delta":{"tool_calls":[{"function":{"name":"f","arguments":"{}"}},{"function":{"name":"f","arguments":""}}]}}"#,
     ]);
-    assert_eq!(calls(&bare), [call("call_t1_0", "f", "{}"), call("call_t1_1", "f", "{}")]);
+    assert_eq!(calls(&bare), [call(&ids::fresh("t1", 0), "f", "{}"), call(&ids::fresh("t1", 1), "f", "{}")]);
     // The id and the name again in each delta.
     let again = openai(&[
         r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{"}}]}}"#,
@@ -144,7 +145,7 @@ fn calls_are_told_apart_however_a_server_numbers_them() {
         r#"{"index":0,"delta":{"function_call":{"name":"f","arguments":""}}}"#,
         r#"{"index":0,"delta":{"function_call":{"arguments":"{}"}},"finish_reason":"function_call"}"#,
     ]);
-    assert_eq!(calls(&old), [call("call_t1_0", "f", "{}")]);
+    assert_eq!(calls(&old), [call(&ids::fresh("t1", 0), "f", "{}")]);
 }
 
 #[test]
@@ -513,7 +514,7 @@ fn geminis_signature_goes_with_its_call_where_it_can() {
         decoded(Dialect::OpenaiChat, out.as_bytes())[2],
         Piece::ToolStart {
             index: 0,
-            id: "call_t1_0".to_owned(),
+            id: ids::fresh("t1", 0),
             name: "f".to_owned(),
             signature: "QUFB".to_owned()
         }
