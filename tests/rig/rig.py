@@ -1,0 +1,35 @@
+"""The watchdog's rig: how early it sees memory run out, and how often it is wrong.
+
+    python3 tests/rig/rig.py capture   # real OOM kills in memory cgroups, about 25 minutes; needs root or a delegated cgroup
+    python3 tests/rig/rig.py figures   # replays the traces with this build, and prints the tables
+"""
+
+import argparse
+import pathlib
+import sys
+
+import capture
+
+HERE = pathlib.Path(__file__).resolve().parent
+TRACES = pathlib.Path("~/.cache/edgeward/rig").expanduser()
+BINARY = HERE.parent.parent / "target" / "debug" / "edgeward"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["capture", "figures"])
+    parser.add_argument("--edgeward", default=str(BINARY), help="the built program")
+    parser.add_argument("--traces", type=pathlib.Path, default=TRACES, help="where traces are")
+    parser.add_argument("--seeds", type=int, default=12, help="traces of each class")
+    parser.add_argument("--only", default="", help="classes, with commas")
+    parser.add_argument("--at-once", type=int, default=4)
+    args = parser.parse_args()
+    if args.what == "capture":
+        runs = capture.plan(args.seeds)
+        only = [kind for kind in args.only.split(",") if kind]
+        runs = [run for run in runs if not only or run.kind in only]
+        capture.capture_all(args.edgeward, runs, args.traces, args.at_once)
+
+
+if __name__ == "__main__":
+    main()
