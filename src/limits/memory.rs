@@ -18,6 +18,9 @@ pub const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 pub const MEMORY_INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Between two looks while nothing is short; `memory.interval` at its largest.
 pub const MEMORY_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// Where memory is calm, looks are so many times rarer: 3 a second at the most. Found on the rig's traces: at 8 a leak of
+/// 100 MiB/s is seen half a second later.
+pub const MEMORY_CALM: u32 = 3;
 /// Samples of one axis that are kept.
 pub const MEMORY_RING: usize = 64;
 /// A recent slope is taken over at least this many samples.
@@ -77,3 +80,11 @@ pub const MEMORY_TRACE_BYTES: u64 = 256 * 1024 * 1024;
 /// A GPU with less memory of its own than this shares the processor's, in bytes: what it calls its own is a small part
 /// set aside at boot.
 pub const MEMORY_CARD_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+/// The file that keeps what is usual, in bytes: a line of 60 for each mark of each axis.
+pub const MEMORY_USUAL_BYTES: usize = 4096;
+/// Between two writes of it: flash wears.
+pub const MEMORY_USUAL_INTERVAL: Duration = Duration::from_secs(600);
+/// Between two looks at what is to be written.
+pub const MEMORY_USUAL_LOOK: Duration = Duration::from_secs(60);
+/// As much memory as before: it differs by less than this part, a 64th.
+pub const MEMORY_SAME_SHIFT: u32 = 6;

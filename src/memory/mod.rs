@@ -5,6 +5,7 @@
 
 pub mod admit;
 pub mod board;
+pub mod kept;
 pub mod kernel;
 mod machine;
 mod predict;

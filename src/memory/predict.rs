@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use super::board::Profile;
+use super::kept::{Kept, Mark};
 use super::machine::Machine;
 use super::reason::Reason;
 use super::ring::{Ring, exhausted_in};
@@ -15,9 +16,9 @@ use super::usual::Usual;
 use crate::config::Memory;
 use crate::health::Pressure;
 use crate::limits::{
-    KIB, MEMORY_FLOOR_LEAST, MEMORY_FLOOR_USUAL, MEMORY_GAP_MS, MEMORY_IN_A_ROW, MEMORY_INTERVAL_MAX,
+    KIB, MEMORY_CALM, MEMORY_FLOOR_LEAST, MEMORY_FLOOR_USUAL, MEMORY_GAP_MS, MEMORY_IN_A_ROW, MEMORY_INTERVAL_MAX,
     MEMORY_KILL_MS, MEMORY_LOAD_MS, MEMORY_NOISE_MAX, MEMORY_NOISE_SHIFT, MEMORY_PSI_FULL, MEMORY_PSI_SOME,
-    MEMORY_RESERVE, MEMORY_SWAP_IN, MEMORY_SWAP_MS, MEMORY_UNLOAD_MS,
+    MEMORY_RESERVE, MEMORY_SAME_SHIFT, MEMORY_SWAP_IN, MEMORY_SWAP_MS, MEMORY_UNLOAD_MS,
 };
 
 /// By what is judged: the configuration's values over the board's. Memory in KiB, time in milliseconds.
@@ -105,6 +106,8 @@ pub struct Decision {
 /// One axis, as it was so far.
 #[derive(Clone, Debug)]
 struct Track {
+    /// All there was at the last sample.
+    total: u32,
     ring: Ring,
     usual: Usual,
     /// Signs in a row: below the floor, below half of it, used up soon, used up very soon.
@@ -156,7 +159,7 @@ impl State {
     /// Nothing is known yet.
     #[must_use]
     pub fn new(terms: Terms, start: Instant) -> Self {
-        let track = || Track { ring: Ring::new(), usual: Usual::new(), rows: [0; 4] };
+        let track = || Track { total: 0, ring: Ring::new(), usual: Usual::new(), rows: [0; 4] };
         State {
             terms,
             start,
@@ -179,6 +182,31 @@ impl State {
     #[must_use]
     pub fn terms(&self) -> &Terms {
         &self.terms
+    }
+
+    /// What is usual, for a file.
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        let mut kept = Kept::default();
+        for (axis, track) in Axis::ALL.into_iter().zip(&self.tracks) {
+            // There is room for all.
+            kept.0.extend(
+                track.usual.marks().map(|(key, used)| Mark { axis, total: track.total, key, used }),
+            );
+        }
+        kept
+    }
+
+    /// What was usual before this process began, as far as there is as much memory as then. For before the first
+    /// [`step`]; `sample` tells what there is.
+    pub fn remember(&mut self, kept: &Kept, sample: &Sample) {
+        for Mark { axis, total, key, used } in &kept.0 {
+            let now = sample.axis(*axis, self.terms.huge).map_or(0, |(_, total)| total);
+            // What the kernel keeps for itself differs from one to the next.
+            if now.abs_diff(*total) <= now >> MEMORY_SAME_SHIFT && now > 0 {
+                self.tracks[*axis as usize].usual.remember(*key, (*used).min(now));
+            }
+        }
     }
 
     /// Wraps after 49 days; only differences are used.
@@ -256,8 +284,7 @@ pub fn step(state: &mut State, sample: &Sample, now: Instant) -> Decision {
             axis == Axis::Device || axis == Axis::Host && sample.get(Field::Total) != Some(total);
         let least = if taken_whole { 0 } else { MEMORY_FLOOR_LEAST.min(total / 64) };
         let seen = track.judge(&state.terms, around, axis, (available, total), least);
-        let ahead = available.saturating_sub(seen.floor) / state.terms.fill.max(1);
-        next = next.min(ahead.max(state.terms.interval));
+        next = next.min(track.ahead(&state.terms, available, seen.floor));
         if worst.as_ref().is_none_or(|worst| seen.is_worse_than(worst)) {
             worst = Some(seen);
         }
@@ -324,7 +351,7 @@ impl Seen {
 }
 
 /// What is no difference, in KiB.
-fn noise(total: u32) -> u32 {
+pub(super) fn noise(total: u32) -> u32 {
     (total >> MEMORY_NOISE_SHIFT).min(MEMORY_NOISE_MAX)
 }
 
@@ -334,6 +361,19 @@ fn share(whole: u32, part: u64) -> u32 {
 }
 
 impl Track {
+    /// Until the next look, in milliseconds: before it can be at the floor, as fast as memory can be filled. Where
+    /// nothing has moved for a while more slowly: a fall that can be seen in time at all is seen by then, too, and the
+    /// kernel's own alarm wakes us.
+    fn ahead(&self, terms: &Terms, available: u32, floor: u32) -> u32 {
+        let fill = terms.fill.max(1);
+        let busy = (available.saturating_sub(floor) / fill).max(terms.interval);
+        if !self.ring.calm(noise(self.total).saturating_mul(2)) {
+            return busy;
+        }
+        let calm = available / (fill / MEMORY_CALM).max(1);
+        busy.max(calm).max(terms.interval.saturating_mul(MEMORY_CALM))
+    }
+
     /// `least`: the floor at least, whatever is usual.
     fn judge(
         &mut self,
@@ -348,6 +388,7 @@ impl Track {
             self.ring.clear();
         }
         self.ring.push(ms, available);
+        self.total = total;
         let used = total - available;
         let usual = if self.usual.used() == 0 { used } else { self.usual.used() };
         let learned = share(total.saturating_sub(usual), MEMORY_FLOOR_USUAL).max(least);

@@ -46,6 +46,20 @@ impl Usual {
         self.marks[self.current].used
     }
 
+    /// Each set's key and the most that is usual with it.
+    pub fn marks(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.marks.iter().filter(|mark| mark.used > 0).map(|mark| (mark.key, mark.used))
+    }
+
+    /// What an earlier process found usual. For before the first sample.
+    pub fn remember(&mut self, key: u64, used: u32) {
+        let same = self.marks.iter().position(|mark| mark.key == key && (key == 0 || mark.used > 0));
+        let free = || (0..MEMORY_MARKS).find(|at| *at != self.current && self.marks[*at].used == 0);
+        if let Some(at) = same.or_else(free) {
+            self.marks[at] = Mark { key, used, at: 0 };
+        }
+    }
+
     /// Other models are resident from here on. A set that is new begins with what is usual now.
     pub fn resident(&mut self, key: u64, ms: u32) {
         let used = self.used();

@@ -9,6 +9,8 @@ use tracing::{info, warn};
 pub const PRESSURE: &str = "c41f0b7a95de4e3c8a627f13d0958b6e";
 /// `memory_source_missing`: a file that tells of memory cannot be read.
 pub const MEMORY_SOURCE_MISSING: &str = "7be2d9601c3f4a58b94c0e5f8271a6d3";
+/// `memory_usual_unwritable`: the file of what is usual cannot be written.
+pub const MEMORY_USUAL_UNWRITABLE: &str = "c5b8e0d94f6a47128e3d7a905b1c62f4";
 
 /// How memory stands, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +86,18 @@ pub fn source_missing(path: &Path, error: &io::Error, remedy: &str) {
         edgeward_detail = %error,
         edgeward_remedy = remedy,
         "{} cannot be read ({error}); {remedy}",
+        path.display()
+    );
+}
+
+/// What is usual is not kept: said once, until it was.
+pub fn usual_unwritable(path: &Path, error: &io::Error) {
+    info!(
+        message_id = MEMORY_USUAL_UNWRITABLE,
+        edgeward_event = "memory_usual_unwritable",
+        edgeward_path = %path.display(),
+        edgeward_detail = %error,
+        "{}: {error}; after a restart edgeward learns anew what memory this box usually lives with",
         path.display()
     );
 }

@@ -15,6 +15,7 @@ use super::places::Places;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
 use super::upstream::{ProxyRules, SetupError, Upstreams};
+use super::usual::Usual;
 use super::{drills, news, pressure};
 use crate::cause::{Cause, Failure};
 use crate::config::{Config, Place, Target};
@@ -57,6 +58,8 @@ pub struct Process {
     pub spending: Spending,
     /// How memory stands; `None` while it is not watched.
     pub memory: Cell<Option<Decision>>,
+    /// What memory the box usually lives with.
+    pub usual: Usual,
     /// What the predictor is told at its next look; more than it takes is lost.
     pub noted: RefCell<heapless::Vec<memory::Event, 16>>,
 }
@@ -115,9 +118,10 @@ impl Gateway {
     pub fn new(config: Config, proxies: &ProxyRules, state: Option<&Path>) -> Result<Self, SetupError> {
         let upstreams = Upstreams::new(&config.targets, proxies)?;
         let limits = &config.limits;
-        let (places, spending) = (Rc::new(Places::default()), Spending::default());
+        let (places, spending, usual) = (Rc::new(Places::default()), Spending::default(), Usual::default());
         if let Some(folder) = state {
             spending.open(folder, utc());
+            usual.open(folder);
         }
         let (lanes, accounts) = (places.lanes(&config), spending.accounts(&config));
         let gateway = Gateway {
@@ -134,6 +138,7 @@ impl Gateway {
                 places,
                 spending,
                 memory: Cell::default(),
+                usual,
                 noted: RefCell::default(),
             }),
             lanes,

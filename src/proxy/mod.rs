@@ -40,3 +40,4 @@ pub mod status_page;
 mod strict;
 pub mod turns;
 pub mod upstream;
+pub mod usual;

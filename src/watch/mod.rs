@@ -4,3 +4,4 @@ pub mod alarm;
 pub mod helper;
 pub mod places;
 pub mod sampler;
+pub mod stalls;

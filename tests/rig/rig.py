@@ -9,6 +9,7 @@ import pathlib
 import sys
 
 import capture
+import figures
 
 HERE = pathlib.Path(__file__).resolve().parent
 TRACES = pathlib.Path("~/.cache/edgeward/rig").expanduser()
@@ -22,6 +23,8 @@ def main() -> None:
     parser.add_argument("--traces", type=pathlib.Path, default=TRACES, help="where traces are")
     parser.add_argument("--seeds", type=int, default=12, help="traces of each class")
     parser.add_argument("--only", default="", help="classes, with commas")
+    parser.add_argument("--half", choices=["tune", "report", "both"], default="report")
+    parser.add_argument("--each", action="store_true", help="a line for each trace, too")
     parser.add_argument("--at-once", type=int, default=4)
     args = parser.parse_args()
     if args.what == "capture":
@@ -29,6 +32,12 @@ def main() -> None:
         only = [kind for kind in args.only.split(",") if kind]
         runs = [run for run in runs if not only or run.kind in only]
         capture.capture_all(args.edgeward, runs, args.traces, args.at_once)
+    else:
+        traces = figures.all_traces(args.edgeward, args.traces, args.half)
+        if args.each:
+            for trace in traces:
+                print(trace.name, f"{trace.physical:.1f} s to the end, {trace.looks:.1f} looks a second", trace.seen["edgeward"])
+        print(figures.tables(traces))
 
 
 if __name__ == "__main__":
