@@ -74,8 +74,8 @@ impl Usual {
         if !since(&self.wrote, limits::MEMORY_USUAL_INTERVAL) || self.writing.get() {
             return;
         }
-        self.wrote.set(Some(now));
         let Some((path, text, kept)) = self.due() else { return };
+        self.wrote.set(Some(now));
         self.writing.set(true);
         let process = Rc::clone(process);
         task::start(async move {
@@ -112,5 +112,81 @@ impl Usual {
             Err(error) if !self.told.replace(true) => memory_events::usual_unwritable(path, &error),
             Err(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{self, Memory};
+    use crate::memory::{Field, Sample, Terms, board, step};
+    use crate::proxy::gateway::Gateway;
+    use crate::proxy::upstream::ProxyRules;
+    use crate::time::now;
+
+    const BOARD: Board = Board::JetsonOrin;
+
+    fn lived(free: u64) -> State {
+        let at = now();
+        let mut state = State::new(Terms::new(&Memory::default(), board::of(BOARD)), at);
+        let mut sample = Sample::default();
+        sample.set(Field::Total, 8 << 20);
+        sample.set(Field::Available, free);
+        step(&mut state, &sample, at);
+        state
+    }
+
+    fn process(folder: &Path) -> Rc<Process> {
+        let config = config::discover(&|_: &str| None, &[]).config;
+        Gateway::new(config, &ProxyRules::from_env(), Some(folder)).unwrap().process
+    }
+
+    #[test]
+    fn it_is_written_rarely_and_read_again_and_a_damaged_file_is_as_good_as_none() {
+        let folder = std::env::temp_dir().join(format!("edgeward-usual-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("usual");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let (one, start) = (process(&folder), now());
+            assert_eq!(one.usual.read(BOARD), Kept::default());
+            let note = |free, seconds| {
+                one.usual.note(&one, BOARD, &lived(free), start + Duration::from_secs(seconds));
+            };
+            let done = async || {
+                while one.usual.writing.get() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            (0..10).for_each(|minute| note(1 << 20, minute * 60));
+            assert!(!one.usual.writing.get() && !file.exists(), "not yet");
+            // It is looked at each minute, and written ten minutes after the first look.
+            note(1 << 20, 600);
+            note(1 << 20, 660);
+            done().await;
+            let first = std::fs::read_to_string(&file).unwrap();
+            assert!(first.contains("host 8388608 0 7340032\n"), "{first}");
+            (12..40).for_each(|minute| note((1 << 20) + 1000, minute * 60));
+            assert!(!one.usual.writing.get(), "nothing that counts has changed");
+            note(2 << 20, 2400);
+            done().await;
+            let second = std::fs::read_to_string(&file).unwrap();
+            assert_ne!(second, first);
+            note(3 << 20, 2460);
+            assert!(!one.usual.writing.get(), "not each minute");
+            one.usual.keep_now();
+            assert_ne!(std::fs::read_to_string(&file).unwrap(), second, "but at the end");
+
+            let two = process(&folder);
+            assert_eq!(two.usual.read(BOARD), lived(3 << 20).kept());
+            assert_eq!(two.usual.read(Board::Generic), Kept::default());
+            std::fs::write(&file, &first[..first.len() - 1]).unwrap();
+            assert_eq!(two.usual.read(BOARD), Kept::default());
+            std::fs::write(&file, "x".repeat(limits::MEMORY_USUAL_BYTES + 1)).unwrap();
+            assert_eq!(two.usual.read(BOARD), Kept::default());
+        });
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

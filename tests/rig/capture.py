@@ -101,8 +101,8 @@ def plan(seeds: int) -> list[Run]:
         words = ["cache", "--total", 1024, "--free", free, "--rate", round(dice.uniform(50, 300)), "--time", 150]
         runs.append(Run("cache", seed, 1024, words, False))
     for seed in range(max(1, seeds // 4)):
-        runs.append(Run("server", seed, 1280, [], True, server=True))
-        runs.append(Run("benign-server", seed, 1280, [], False, server=True))
+        runs.append(Run("server", seed, 768, [], True, server=True))
+        runs.append(Run("benign-server", seed, 768, [], False, server=True))
     for number, run in enumerate(runs):
         run.words = [str(word) for word in run.words]
         if not run.server:

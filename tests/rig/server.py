@@ -64,7 +64,7 @@ def start(group, run):
             ask(port, usual, 8)
             time.sleep(1)
         onset()
-        until = time.monotonic() + (600 if run.fatal else 150)
+        until = time.monotonic() + (900 if run.fatal else 150)
         while time.monotonic() < until and child.poll() is None and not ended.is_set():
             ask(port, prompt(dice, dice.randrange(600, 1200)), 8)
         try:
