@@ -265,7 +265,12 @@ mod tests {
 
     fn replayed(file: &Path) -> String {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        assert_eq!(replay(file, false, &mut out, &mut err).unwrap(), EXIT_GOOD, "{}", String::from_utf8_lossy(&err));
+        assert_eq!(
+            replay(file, false, &mut out, &mut err).unwrap(),
+            EXIT_GOOD,
+            "{}",
+            String::from_utf8_lossy(&err)
+        );
         String::from_utf8(out).unwrap()
     }
 
@@ -277,7 +282,8 @@ mod tests {
         std::fs::write(&config, "").unwrap();
         let mut err = Vec::new();
         let mut record = || {
-            record(Some(&config), Some(Duration::from_millis(1)), None, &file, &|_: &str| None, &mut err).unwrap()
+            record(Some(&config), Some(Duration::from_millis(1)), None, &file, &|_: &str| None, &mut err)
+                .unwrap()
         };
         assert_eq!(record(), EXIT_GOOD);
         let said = replayed(&file);

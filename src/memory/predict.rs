@@ -16,9 +16,10 @@ use super::usual::Usual;
 use crate::config::Memory;
 use crate::health::Pressure;
 use crate::limits::{
-    KIB, MEMORY_CALM, MEMORY_FLOOR_LEAST, MEMORY_FLOOR_USUAL, MEMORY_GAP_MS, MEMORY_IN_A_ROW, MEMORY_INTERVAL_MAX,
-    MEMORY_KILL_MS, MEMORY_LOAD_MS, MEMORY_NOISE_MAX, MEMORY_NOISE_SHIFT, MEMORY_PSI_FULL, MEMORY_PSI_SOME,
-    MEMORY_RESERVE, MEMORY_SAME_SHIFT, MEMORY_SWAP_IN, MEMORY_SWAP_MS, MEMORY_UNLOAD_MS,
+    KIB, MEMORY_BEYOND, MEMORY_CALM, MEMORY_FLOOR_LEAST, MEMORY_FLOOR_USUAL, MEMORY_GAP_MS, MEMORY_IN_A_ROW,
+    MEMORY_INTERVAL_MAX, MEMORY_KILL_MS, MEMORY_LOAD_MS, MEMORY_NOISE_MAX, MEMORY_NOISE_SHIFT,
+    MEMORY_PSI_FULL, MEMORY_PSI_SOME, MEMORY_RESERVE, MEMORY_SAME_SHIFT, MEMORY_SETTLE_MS, MEMORY_SURE,
+    MEMORY_SURE_MS, MEMORY_SWAP_IN, MEMORY_SWAP_MS,
 };
 
 /// By what is judged: the configuration's values over the board's. Memory in KiB, time in milliseconds.
@@ -112,6 +113,8 @@ struct Track {
     usual: Usual,
     /// Signs in a row: below the floor, below half of it, used up soon, used up very soon.
     rows: [u8; 4],
+    /// When the last two began.
+    since: [u32; 2],
 }
 
 /// What holds for all axes at one sample.
@@ -148,7 +151,8 @@ pub struct State {
     swapped: Option<(u32, u32, u64)>,
     /// The kill counters of the box and of the cgroup, and when each last rose.
     kills: [(Option<u32>, Option<u32>); 2],
-    unloaded: Option<u32>,
+    /// When a model was last loaded or unloaded.
+    settling: Option<u32>,
     /// Since when, from how much used on, and how much it is to take.
     load: Option<(u32, u32, u32)>,
     /// What the host had in use at the last sample.
@@ -159,7 +163,8 @@ impl State {
     /// Nothing is known yet.
     #[must_use]
     pub fn new(terms: Terms, start: Instant) -> Self {
-        let track = || Track { total: 0, ring: Ring::new(), usual: Usual::new(), rows: [0; 4] };
+        let track =
+            || Track { total: 0, ring: Ring::new(), usual: Usual::new(), rows: [0; 4], since: [0; 2] };
         State {
             terms,
             start,
@@ -167,7 +172,7 @@ impl State {
             machine: Machine::default(),
             swapped: None,
             kills: [(None, None); 2],
-            unloaded: None,
+            settling: None,
             load: None,
             used: 0,
         }
@@ -190,9 +195,12 @@ impl State {
         let mut kept = Kept::default();
         for (axis, track) in Axis::ALL.into_iter().zip(&self.tracks) {
             // There is room for all.
-            kept.0.extend(
-                track.usual.marks().map(|(key, used)| Mark { axis, total: track.total, key, used }),
-            );
+            kept.0.extend(track.usual.marks().map(|(key, used)| Mark {
+                axis,
+                total: track.total,
+                key,
+                used,
+            }));
         }
         kept
     }
@@ -220,8 +228,8 @@ impl State {
         let ms = self.ms(now);
         match event {
             Event::Loading(kib) => self.load = Some((ms, self.used, kib)),
-            Event::Loaded => self.load = None,
-            Event::Unloaded => self.unloaded = Some(ms),
+            Event::Loaded => (self.load, self.settling) = (None, Some(ms)),
+            Event::Unloaded => self.settling = Some(ms),
             Event::Resident(key) => self.tracks.iter_mut().for_each(|track| track.usual.resident(key, ms)),
         }
     }
@@ -256,7 +264,7 @@ impl State {
                 over(Field::PsiFull, MEMORY_PSI_FULL) || swaps,
             ),
             killed: self.kills.map(|(_, rose)| since(rose, MEMORY_KILL_MS)),
-            still: self.load.is_some() || since(self.unloaded, MEMORY_UNLOAD_MS),
+            still: self.load.is_some() || since(self.settling, MEMORY_SETTLE_MS),
         }
     }
 
@@ -398,15 +406,26 @@ impl Track {
         let rate = self.ring.rate();
         let exhausted_in = exhausted_in(available, reserve, rate);
         // What is usual has been survived: a load after an idle hour falls as fast as a leak. A leak that was too slow
-        // to be told from rest has made itself usual, and ends all the same.
-        let beyond = used > usual.saturating_add(noise(total)) || available < floor / 2;
-        let unusual = beyond && !around.still;
+        // to be told from rest has made itself usual, and ends all the same. A trend goes a good part of the way, too.
+        let low = available < floor / 2;
+        let beyond = used > usual.saturating_add(noise(total)) || low;
+        let far = used > usual.saturating_add((total - usual.min(total)) / MEMORY_BEYOND) || low;
+        let unusual = beyond && far && !around.still;
         let soon = |within: u32| unusual && exhausted_in.is_some_and(|ms| ms < within);
         let now = [available < floor, available < floor / 2, soon(terms.amber), soon(terms.red)];
         for (row, now) in self.rows.iter_mut().zip(now) {
             *row = if now { row.saturating_add(1) } else { 0 };
         }
         let [low, lowest, soon, at_once] = self.rows.map(|row| row >= MEMORY_IN_A_ROW);
+        // A fall is to last for a part of the time that it leaves.
+        let sure = exhausted_in.map_or(0, |left| left / MEMORY_SURE).min(MEMORY_SURE_MS);
+        for (since, row) in self.since.iter_mut().zip(self.rows.into_iter().skip(2)) {
+            if row <= 1 {
+                *since = ms;
+            }
+        }
+        let lasted = self.since.map(|since| ms.wrapping_sub(since) >= sure);
+        let (soon, at_once) = (soon && lasted[0], at_once && lasted[1]);
         // The kernel's trouble is about the host's memory, or the cgroup's.
         let host = axis != Axis::Device;
         let killed = around.killed(axis);

@@ -1,4 +1,5 @@
-"""Healthy days that are made up: what the short real traces cannot show, how often the watchdog is wrong in a day."""
+"""Healthy days that are made up: what the short real traces cannot show, how often the watchdog is wrong in a day, and
+whether it learns."""
 
 import pathlib
 import random
@@ -22,18 +23,21 @@ BLIND = "0 10 0 0 0 0 0 4294967296 1000"
 HEAD = "edgeward-trace 1 4294967296 4294967296 100 20 30000 10000 15000 100 6144 0\n"
 
 
-def day(path: pathlib.Path, total: int, free: int, prompt: int, dice: random.Random, told: bool) -> None:
-    """Prompts that take and give back, a nightly job, three times another model: `told` or not."""
+def write(path: pathlib.Path, box: tuple, dice: random.Random, told: bool, days: int) -> int:
+    """Prompts that take and give back, a nightly job, three times a day another model: `told` or not. Gives how often
+    less than a tenth was left."""
+    _, total, free, prompt = box
+    floor, low = 0, False
     with open(path, "w", encoding="ascii") as out:
         out.write(HEAD)
         rest = total - free
         running = []  # (begin, ramp, end, size), in ms and MiB.
         gone = 0.0  # What the model that is away for now had.
-        swaps = sorted(dice.randrange(DAY // 20, DAY * 19 // 20) for _ in range(3))
+        swaps = sorted(day * DAY + dice.randrange(DAY // 20, DAY * 19 // 20) for day in range(days) for _ in range(3))
         swap = None
         drift, next_prompt = 0.0, 0.0
-        for ms in range(0, DAY, STEP_MS):
-            busy = 0.3 + 0.7 * (0.5 if ms < DAY / 3 else 1)
+        for ms in range(0, days * DAY, STEP_MS):
+            busy = 0.3 + 0.7 * (0.5 if ms % DAY < DAY / 3 else 1)
             if ms >= next_prompt:
                 next_prompt = ms + dice.expovariate(busy / 45_000)
                 ramp = dice.uniform(300, 12_000)
@@ -41,7 +45,7 @@ def day(path: pathlib.Path, total: int, free: int, prompt: int, dice: random.Ran
                 # Most are small; as sizes of prompts are.
                 size = prompt * min(1.0, dice.paretovariate(1.2) * 0.08)
                 running.append((ms, ramp, ms + lasts, size))
-            if ms == DAY // 8 // STEP_MS * STEP_MS:
+            if ms % DAY == DAY // 8:
                 running.append((ms, 20_000, ms + 240_000, free * 0.25))  # The nightly job.
             running = [it for it in running if it[2] > ms]
             used = sum(size * min(1.0, (ms - begin) / ramp) for begin, ramp, _, size in running)
@@ -69,36 +73,41 @@ def day(path: pathlib.Path, total: int, free: int, prompt: int, dice: random.Ran
             noise = dice.random() * total * 0.001
             available = total - rest + gone - used - drift * free * 0.08 - noise
             available = int(max(available, total * 0.004) * MIB)
+            now = available < total * MIB / 10
+            floor, low = floor + (now and not low), now
             psi = dice.randrange(0, 120) if dice.random() < 0.02 else 0
             out.write(f"s {ms} {BITS} 0 {total * MIB} {available} {psi} {psi // 3} = {BLIND}\n")
+    return floor
 
 
 def report(binary: str, folder: pathlib.Path, days: int) -> str:
     folder.mkdir(parents=True, exist_ok=True)
-    lines = ["| healthy days, made up | days | false episodes a day | Red ones a day | time not Green | Red | below 10 %, a day |"]
-    lines.append("|---|---:|---:|---:|---:|---:|---:|")
+    lines = [
+        f"| healthy days, made up, {days} each | false episodes, first day | a later day | Red ones, first | later "
+        "| time not Green | Red | below 10 %, a day |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
     for told in (True, False):
-        for name, total, free, prompt in BOXES:
-            false = red = shut = red_time = floor = 0.0
-            for number in range(days):
-                path = folder / "day.trace"
-                day(path, total, free, prompt, random.Random(f"{name}-{number}"), told)
-                said = subprocess.run([binary, "replay", "--looks", str(path)], check=True, capture_output=True, text=True).stdout
-                found = re.search(r"; (\d+) episodes, amber for ([0-9.]+) s, red for ([0-9.]+) s", said)
-                false += int(found[1])
-                red += len(re.findall(r": red, ", said))
-                shut += float(found[2]) + float(found[3])
-                red_time += float(found[3])
-                low = False
-                for line in open(path, encoding="ascii"):
-                    if line.startswith("s "):
-                        now = int(line.split(" ", 6)[5]) < total * MIB / 10
-                        floor += now and not low
-                        low = now
-                path.unlink()
-            what = f"{name}{'' if told else ', loads known to nobody'}"
+        for box in BOXES:
+            path = folder / f"{box[1]}-{days}-{told}.trace"
+            floor = path.with_suffix(".floor")
+            if not floor.exists():
+                floor.write_text(str(write(path, box, random.Random(box[0]), told, days)))
+            said = subprocess.run([binary, "replay", "--looks", str(path)], check=True, capture_output=True, text=True).stdout
+            found = re.search(r"; (\d+) episodes, amber for ([0-9.]+) s, red for ([0-9.]+) s", said)
+            spans, was = {"any": [], "red": []}, "green"
+            for at, level in re.findall(r"^([0-9.]+) s: (green|amber|red)", said, re.MULTILINE):
+                if was == "green":
+                    spans["any"].append(float(at))
+                if level == "red" and was != "red":
+                    spans["red"].append(float(at))
+                was = level
+            first = {key: sum(at < 86_400 for at in value) for key, value in spans.items()}
+            later = {key: (len(spans[key]) - first[key]) / max(1, days - 1) for key in spans}
+            red_time, time = float(found[3]), float(found[2]) + float(found[3])
+            what = f"{box[0]}{'' if told else ', loads known to nobody'}"
             lines.append(
-                f"| {what} | {days} | {false / days:.2f} | {red / days:.2f} | {shut / days / 864:.3f} % "
-                f"| {red_time / days / 864:.3f} % | {floor / days:.0f} |"
+                f"| {what} | {first['any']} | {later['any']:.2f} | {first['red']} | {later['red']:.2f} "
+                f"| {time / days / 864:.3f} % | {red_time / days / 864:.3f} % | {int(floor.read_text()) / days:.0f} |"
             )
     return "\n".join(lines)

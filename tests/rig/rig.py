@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--traces", type=pathlib.Path, default=TRACES, help="where traces are")
     parser.add_argument("--seeds", type=int, default=12, help="traces of each class")
     parser.add_argument("--only", default="", help="classes, with commas")
-    parser.add_argument("--days", type=int, default=3, help="of each box")
+    parser.add_argument("--days", type=int, default=4, help="of each box, one after the other")
     parser.add_argument("--half", choices=["tune", "report", "both"], default="report")
     parser.add_argument("--each", action="store_true", help="a line for each trace, too")
     parser.add_argument("--at-once", type=int, default=4)

@@ -130,7 +130,11 @@ fn what_was_usual_before_a_restart_is_usual_again_on_the_same_box() {
         it.live(2 * MINUTE, |_| 300 * MIB);
         it
     };
-    assert_eq!(begin(8 * GIB - 40 * MIB, 7 * GIB).episodes, 0, "another kernel keeps a little more for itself");
+    assert_eq!(
+        begin(8 * GIB - 40 * MIB, 7 * GIB).episodes,
+        0,
+        "another kernel keeps a little more for itself"
+    );
     assert!(begin(16 * GIB, 7 * GIB).episodes > 0, "half of its memory is new");
     let mut it = begin(8 * GIB, 7 * GIB);
     assert_eq!((it.episodes, it.state.kept().differs(&kept)), (0, false));
