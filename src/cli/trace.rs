@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
-use crate::config::{self, Env, Memory};
+use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD, ask};
+use crate::config::{Config, Env, Memory};
 use crate::health::Pressure;
 use crate::limits;
 use crate::memory::recorder::{self, Entry, Replay};
@@ -17,8 +17,8 @@ use crate::memory::{Decision, Field, Reason, Sample, State, step};
 use crate::time::now;
 use crate::watch::sampler::Sampler;
 
-/// Writes a new trace at `file`, for `time` or until SIGINT or SIGTERM: a sample `every` so often, or when the watchdog
-/// looks. Returns the exit code.
+/// Writes a new trace at `file`, for `time` or until SIGINT or SIGTERM: of what a running one sees, knows and decides; of
+/// this process's own looks where none runs, or where a sample is wanted `every` so often. Returns the exit code.
 ///
 /// # Errors
 /// Only when `err` cannot be written.
@@ -30,17 +30,26 @@ pub fn record(
     env: &Env<'_>,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let config = match config::load_or_discover(path, env) {
-        Ok(loaded) => loaded.config.memory,
+    let config = match ask::running(path, env) {
+        Ok(config) => config,
         Err(problems) => {
             writeln!(err, "{problems}")?;
             return Ok(EXIT_CONFIG);
         }
     };
+    let running = every.is_none() && fetch(&config).is_ok();
+    if running {
+        writeln!(err, "edgeward: recording the one that runs")?;
+    }
     // A new one: what was recorded is not lost by a slip.
     let recorded = File::create_new(file).and_then(|trace| {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(samples(&config, time, every, &mut BufWriter::new(trace)))
+        runtime.block_on(async {
+            match running {
+                true => fetched(&config, time, trace).await,
+                false => samples(&config.memory, time, every, &mut BufWriter::new(trace)).await,
+            }
+        })
     });
     match recorded {
         Ok(count) => {
@@ -50,6 +59,36 @@ pub fn record(
         Err(error) => {
             writeln!(err, "edgeward: cannot record to {}: {error}; name a new file", file.display())?;
             Ok(EXIT_FAILED)
+        }
+    }
+}
+
+/// What a running one has to tell since it was last asked.
+fn fetch(config: &Config) -> io::Result<Vec<u8>> {
+    match ask::ask(config, "POST", "/edgeward/trace", "text/plain", "{}") {
+        Ok(said) if said.status == 200 => Ok(said.body),
+        Ok(said) => Err(io::Error::other(ask::not_heard(said.status))),
+        Err(why) => Err(io::Error::other(why)),
+    }
+}
+
+/// A running one's trace. Gives how many samples there are.
+async fn fetched(config: &Config, time: Option<Duration>, mut out: File) -> io::Result<u64> {
+    let mut signals = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
+    let [interrupt, terminate] = &mut signals;
+    let end = time.and_then(|time| now().checked_add(time));
+    let mut count = 0;
+    loop {
+        let over = tokio::select! {
+            () = tokio::time::sleep(limits::MEMORY_TAP_INTERVAL) => end.is_some_and(|end| now() >= end),
+            _ = interrupt.recv() => true,
+            _ = terminate.recv() => true,
+        };
+        let lines = fetch(config)?;
+        out.write_all(&lines)?;
+        count += lines.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"s ")).count() as u64;
+        if over {
+            return Ok(count);
         }
     }
 }
@@ -251,7 +290,11 @@ impl Told {
             _ if self.due.is_some() => Ok(()),
             0 => writeln!(out, "each decision is as it was recorded"),
             _ => {
-                writeln!(out, "{differ} decisions are not as they were recorded: another version judged then")
+                writeln!(
+                    out,
+                    "{differ} decisions are not as they were recorded: another version judged then, or it had seen more \
+                     before"
+                )
             }
         }
     }

@@ -99,3 +99,9 @@ pub const MEMORY_BEYOND: u32 = 8;
 pub const MEMORY_SURE: u32 = 8;
 /// And for this long at the most, in milliseconds.
 pub const MEMORY_SURE_MS: u32 = 3000;
+/// What is recorded of a running one and not fetched yet, in bytes: half a minute of ten looks a second.
+pub const MEMORY_TAP_BYTES: usize = 64 * 1024;
+/// Nobody who records any more has asked for this long.
+pub const MEMORY_TAP_TIME: Duration = Duration::from_secs(30);
+/// Between two questions of who records.
+pub const MEMORY_TAP_INTERVAL: Duration = Duration::from_secs(1);

@@ -29,6 +29,11 @@ pub struct Mark {
 pub struct Kept(pub(super) heapless::Vec<Mark, { MEMORY_MARKS * Axis::ALL.len() }>);
 
 impl Kept {
+    /// Each mark.
+    pub fn marks(&self) -> impl Iterator<Item = &Mark> {
+        self.0.iter()
+    }
+
     /// Whether it is worth a write: others are there than in `written`, or one moved by more than noise.
     #[must_use]
     pub fn differs(&self, written: &Kept) -> bool {

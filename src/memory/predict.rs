@@ -212,15 +212,31 @@ impl State {
             let now = sample.axis(*axis, self.terms.huge).map_or(0, |(_, total)| total);
             // What the kernel keeps for itself differs from one to the next.
             if now.abs_diff(*total) <= now >> MEMORY_SAME_SHIFT && now > 0 {
-                self.tracks[*axis as usize].usual.remember(*key, (*used).min(now));
+                self.recall(&Mark { axis: *axis, total: now, key: *key, used: (*used).min(now) });
             }
         }
     }
 
+    /// One mark of those.
+    pub fn recall(&mut self, mark: &Mark) {
+        self.tracks[mark.axis as usize].usual.remember(mark.key, mark.used);
+    }
+
+    /// Which models are resident, by the last [`Event::Resident`].
+    #[must_use]
+    pub fn resident(&self) -> u64 {
+        self.tracks[Axis::Host as usize].usual.key()
+    }
+
+    /// Milliseconds since the beginning.
+    #[must_use]
+    pub fn elapsed(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// Wraps after 49 days; only differences are used.
     fn ms(&self, now: Instant) -> u32 {
-        let ms = now.saturating_duration_since(self.start).as_millis() & u128::from(u32::MAX);
-        u32::try_from(ms).unwrap_or(0)
+        u32::try_from(self.elapsed(now) & u64::from(u32::MAX)).unwrap_or(0)
     }
 
     /// Takes note of what edgeward knows.

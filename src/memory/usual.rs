@@ -51,6 +51,11 @@ impl Usual {
         self.marks.iter().filter(|mark| mark.used > 0).map(|mark| (mark.key, mark.used))
     }
 
+    /// Which models are resident; 0: not known which.
+    pub fn key(&self) -> u64 {
+        self.marks[self.current].key
+    }
+
     /// What an earlier process found usual. For before the first sample.
     pub fn remember(&mut self, key: u64, used: u32) {
         let same = self.marks.iter().position(|mark| mark.key == key && (key == 0 || mark.used > 0));

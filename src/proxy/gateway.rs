@@ -14,6 +14,7 @@ use super::cancel::Live;
 use super::places::Places;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
+use super::trace::Tap;
 use super::upstream::{ProxyRules, SetupError, Upstreams};
 use super::usual::Usual;
 use super::{drills, news, pressure};
@@ -60,6 +61,8 @@ pub struct Process {
     pub memory: Cell<Option<Decision>>,
     /// What memory the box usually lives with.
     pub usual: Usual,
+    /// What is recorded of the watchdog.
+    pub tap: RefCell<Tap>,
     /// What the predictor is told at its next look; more than it takes is lost.
     pub noted: RefCell<heapless::Vec<memory::Event, 16>>,
 }
@@ -139,6 +142,7 @@ impl Gateway {
                 spending,
                 memory: Cell::default(),
                 usual,
+                tap: RefCell::default(),
                 noted: RefCell::default(),
             }),
             lanes,

@@ -39,13 +39,17 @@ impl Watched {
             }
         };
         state.set_terms(terms);
+        process.tap.borrow_mut().terms(&state);
         Watched { config: config.clone(), sampler, stalls: Stalls::new(config), state, pressure }
     }
 
     fn look(&mut self, noted: &[Event], process: &Rc<Process>) -> Decision {
         let at = now();
+        process.tap.borrow_mut().before(&self.state, noted, at);
         noted.iter().for_each(|event| self.state.note(*event, at));
-        let decision = step(&mut self.state, self.sampler.read(at), at);
+        let sample = self.sampler.read(at);
+        let decision = step(&mut self.state, sample, at);
+        process.tap.borrow_mut().after(&self.state, sample, &decision, at);
         process.usual.note(process, self.sampler.board.0, &self.state, at);
         if std::mem::replace(&mut self.pressure, decision.pressure) != decision.pressure {
             memory_events::pressure(&told(&decision));
