@@ -134,11 +134,11 @@ def capture(binary: str, run: Run, folder: pathlib.Path) -> str:
         else:
             words = [sys.executable, str(HERE / "hog.py"), *run.words]
             if run.words[0] == "cache":
-                # One with a hole from end to end: reading it fills the page cache, and no disk.
-                hole = folder / "hole"
-                if not hole.exists():
-                    with open(hole, "wb") as file:
-                        file.truncate(4096 * MIB)
+                # One with a hole from end to end: reading it fills the page cache, and no disk. Its own: what another
+                # box reads, too, would be called active.
+                hole = folder / f"{run.name}.hole"
+                with open(hole, "wb") as file:
+                    file.truncate(4096 * MIB)
                 words += ["--file", str(hole)]
             child = subprocess.Popen(group.within(words), stdout=subprocess.PIPE, text=True)
             assert child.stdout.readline() == "based\n", run
@@ -160,13 +160,14 @@ def capture(binary: str, run: Run, folder: pathlib.Path) -> str:
         time.sleep(0.5)
         recorder.send_signal(signal.SIGTERM)
         recorder.wait()
-        known["killed"] = child.poll() == -signal.SIGKILL
+        known["killed"] = run.fatal and child.poll() == -signal.SIGKILL
         (folder / f"{run.name}.json").write_text(json.dumps(known))
         return f"{run.name}: {known['end_ms'] / 1000:.0f} s, killed: {known['killed']}"
     finally:
         if child is not None and child.poll() is None:
             child.kill()
             child.wait()
+        (folder / f"{run.name}.hole").unlink(missing_ok=True)
         group.remove()
 
 

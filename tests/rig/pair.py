@@ -1,5 +1,8 @@
-"""Paired runs: the real llama.cpp server in a box that it outgrows, edgeward before it, a cloud behind; the same requests
-with the watchdog and without. Counts what clients lose."""
+"""Paired runs: a model server in a box that it outgrows, edgeward before it, a cloud behind; the same requests with the
+watchdog and without. Counts what clients lose.
+
+The server is the real llama.cpp, which needs a processor or two for itself for some minutes, or one that is made up: it
+keeps some memory of each request, as a prompt cache does, and streams at its leisure."""
 
 import http.server
 import json
@@ -7,6 +10,7 @@ import pathlib
 import random
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -16,8 +20,8 @@ import urllib.request
 import capture
 import server
 
-TOTAL_MIB = 512  # llama.cpp begins at some 280 MiB here, and keeps each prompt.
-CLIENTS = 2
+TOTAL_MIB = 420  # llama.cpp begins at some 250 MiB here, and keeps each prompt.
+CLIENTS = {"llamacpp": 2, "made-up": 4}
 FIRST_TOKEN = 120  # Seconds; this machine computes prompts slowly.
 
 
@@ -47,6 +51,64 @@ class Cloud(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class MadeUp(http.server.BaseHTTPRequestHandler):
+    """A model server that keeps 4 to 12 MiB of each request, and answers 30 tokens in 3 s."""
+
+    protocol_version = "HTTP/1.1"
+    kept = []
+
+    def do_GET(self):
+        body = b'{"status":"ok","object":"list","data":[{"id":"smollm2","object":"model"}]}'
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        size = (4 + len(body) % 9) << 20
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for number in range(30):
+            MadeUp.kept.append(b"x" * (size // 30))
+            delta = {"content": f"word{number} "} if number < 29 else {}
+            choice = {"index": 0, "delta": delta, "finish_reason": None if delta else "stop"}
+            frame = {"id": "m", "object": "chat.completion.chunk", "created": 1, "model": "smollm2", "choices": [choice]}
+            self.chunk(f"data: {json.dumps(frame)}\n\n")
+            time.sleep(0.1)
+        self.chunk("data: [DONE]\n\n")
+        self.wfile.write(b"0\r\n\r\n")
+
+    def chunk(self, text: str) -> None:
+        self.wfile.write(f"{len(text):x}\r\n{text}\r\n".encode())
+
+    def log_message(self, *_):
+        pass
+
+
+def made_up(port: int) -> None:
+    """Its weights first, in two seconds."""
+    for _ in range(20):
+        MadeUp.kept.append(b"x" * (10 << 20))
+        time.sleep(0.1)
+    it = http.server.ThreadingHTTPServer(("127.0.0.1", port), MadeUp)
+    print(f"ready {port}", flush=True)
+    it.serve_forever()
+
+
+def launch(kind: str, group, port: int) -> subprocess.Popen:
+    if kind == "llamacpp":
+        return server.launch(group, 8192, ["--port", str(port), "--parallel", str(CLIENTS[kind])])[0]
+    words = [sys.executable, __file__, str(port)]
+    child = subprocess.Popen(group.within(words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    if not child.stdout.readline().startswith("ready"):
+        raise RuntimeError("the made-up server did not start")
+    return child
+
+
 def free_port() -> int:
     with socket.socket() as it:
         it.bind(("127.0.0.1", 0))
@@ -73,35 +135,34 @@ def stream(port: int, text: str) -> tuple[str, str]:
         return "failed", type(error).__name__
 
 
-def run(binary: str, watchdog: bool, cloud: bool, seed: int, seconds: float) -> dict:
+def run(binary: str, kind: str, watchdog: bool, seed: int, seconds: float) -> dict:
     group = capture.Group(f"pair-{seed}-{int(watchdog)}", TOTAL_MIB)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="edgeward-pair-"))
     behind = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Cloud)
     threading.Thread(target=behind.serve_forever, daemon=True).start()
     counts = {"whole": 0, "broken": 0, "failed": 0, "local": 0, "cloud": 0, "kills": 0}
     model_port, port = free_port(), free_port()
-    extra = ["--port", str(model_port), "--parallel", str(CLIENTS)]
     children, done = [], threading.Event()
     lock = threading.Lock()
     config = (
         f'listen = ["127.0.0.1:{port}"]\nadmin_listen = "{folder}/admin.sock"\n'
         f'[memory]\nenabled = {str(watchdog).lower()}\nboard = "jetson-orin"\ncgroup = "{group.path}"\n'
         f'[deadlines]\nfirst_token = "{FIRST_TOKEN}s"\ntotal = "900s"\nbetween_tokens = "60s"\n'
-        f'[[target]]\nname = "box"\nkind = "llamacpp"\nurl = "http://127.0.0.1:{model_port}"\nplace = "local"\n'
+        f'[[target]]\nname = "box"\nkind = "{"llamacpp" if kind == "llamacpp" else "openai"}"\nurl = "http://127.0.0.1:{model_port}"\nplace = "local"\n'
     )
-    if cloud:
-        config += (
-            f'[[target]]\nname = "cloud"\nkind = "openai"\nurl = "http://127.0.0.1:{behind.server_port}"\n'
-            'place = "lan"\ngroup = "fallback"\n'
-        )
+    config += (
+        f'[[target]]\nname = "cloud"\nkind = "openai"\nurl = "http://127.0.0.1:{behind.server_port}"\n'
+        'place = "lan"\ngroup = "fallback"\n'
+    )
     (folder / "edgeward.toml").write_text(config)
 
     def keep_serving():
         """As a unit with Restart=always does."""
         while not done.is_set():
             try:
-                child, _ = server.launch(group, 8192, extra)
+                child = launch(kind, group, model_port)
             except RuntimeError:
+                time.sleep(0.5)
                 continue
             with lock:
                 children.append(child)
@@ -132,7 +193,7 @@ def run(binary: str, watchdog: bool, cloud: bool, seed: int, seconds: float) -> 
                 if by == "cloud" or ended == "failed":
                     time.sleep(1)  # A cloud's answer takes its time, too.
 
-        clients = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
+        clients = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS[kind])]
         for thread in clients:
             thread.start()
         for thread in clients:
@@ -152,13 +213,13 @@ def run(binary: str, watchdog: bool, cloud: bool, seed: int, seconds: float) -> 
     return counts
 
 
-def report(binary: str, seeds: int, seconds: float) -> str:
+def report(binary: str, kind: str, seeds: int, seconds: float) -> str:
     lines = ["| the watchdog | requests | lost | of which broken midway | OOM kills | answered here | by the cloud |"]
     lines.append("|---|---:|---:|---:|---:|---:|---:|")
     for watchdog in (False, True):
         total = {}
         for seed in range(seeds):
-            for key, value in run(binary, watchdog, True, seed, seconds).items():
+            for key, value in run(binary, kind, watchdog, seed, seconds).items():
                 total[key] = value if isinstance(value, str) else total.get(key, 0) + value
         lost = total["broken"] + total["failed"]
         lines.append(
@@ -167,3 +228,7 @@ def report(binary: str, seeds: int, seconds: float) -> str:
         )
         print(watchdog, total, flush=True)
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    made_up(int(sys.argv[1]))
