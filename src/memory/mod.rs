@@ -13,11 +13,13 @@ mod reason;
 pub mod recorder;
 mod ring;
 pub mod sample;
+mod terms;
 mod usual;
 
-pub use predict::{Decision, Event, State, Terms, step};
+pub use predict::{Decision, Event, State, step};
 pub use reason::Reason;
 pub use sample::{Axis, Field, Quality, Sample};
+pub use terms::Terms;
 
 #[cfg(test)]
 mod tests;

@@ -9,9 +9,10 @@ use std::fmt::{self, Write};
 use std::time::{Duration, Instant};
 
 use super::kept::Mark;
-use super::predict::{Decision, Event, State, Terms, step};
+use super::predict::{Decision, Event, State, step};
 use super::reason::Reason;
 use super::sample::{Axis, Field, Sample, digits};
+use super::terms::Terms;
 use crate::health::Pressure;
 
 /// What a trace begins with; another version has another number.
