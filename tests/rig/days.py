@@ -23,8 +23,9 @@ BLIND = "0 10 0 0 0 0 0 4294967296 1000"
 HEAD = "edgeward-trace 1 4294967296 4294967296 100 20 30000 10000 15000 100 6144 0\n"
 
 
-def write(path: pathlib.Path, box: tuple, dice: random.Random, told: bool, days: int) -> int:
-    """Prompts that take and give back, a nightly job, three times a day another model: `told` or not. Gives how often
+def write(path: pathlib.Path, box: tuple, dice: random.Random, days: int) -> int:
+    """Prompts that take and give back, a nightly job, three times a day another model, of which
+    edgeward knows. Gives how often
     less than a tenth was left."""
     _, total, free, prompt = box
     floor, low = 0, False
@@ -53,11 +54,10 @@ def write(path: pathlib.Path, box: tuple, dice: random.Random, told: bool, days:
             if swaps and swap is None and ms >= swaps[0]:
                 swaps.pop(0)
                 swap = (ms, ms + 3000, ms + 3000 + dice.uniform(2000, 9000), dice.uniform(0.85, 1.0))
-                if told:
-                    out.write(f"e {ms} 2 0\n")
+                out.write(f"e {ms} 2 0\n")
             if swap is not None:
                 begin, empty, full, part = swap
-                if told and empty <= ms < empty + STEP_MS:
+                if empty <= ms < empty + STEP_MS:
                     out.write(f"e {ms} 0 {int(rest * 0.6 * MIB)}\n")
                 if ms < empty:
                     gone = rest * 0.6
@@ -65,7 +65,7 @@ def write(path: pathlib.Path, box: tuple, dice: random.Random, told: bool, days:
                     gone = rest * 0.6 * (1 - part * (ms - empty) / (full - empty))
                 else:
                     gone = rest * 0.6 * (1 - part)
-                    if told and ms < full + STEP_MS:
+                    if ms < full + STEP_MS:
                         out.write(f"e {ms} 1 0\n")
                     if ms > full + 1_800_000:
                         swap = None
@@ -87,27 +87,25 @@ def report(binary: str, folder: pathlib.Path, days: int) -> str:
         "| time not Green | Red | below 10 %, a day |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for told in (True, False):
-        for box in BOXES:
-            path = folder / f"{box[1]}-{days}-{told}.trace"
-            floor = path.with_suffix(".floor")
-            if not floor.exists():
-                floor.write_text(str(write(path, box, random.Random(box[0]), told, days)))
-            said = subprocess.run([binary, "replay", "--looks", str(path)], check=True, capture_output=True, text=True).stdout
-            found = re.search(r"; (\d+) episodes, amber for ([0-9.]+) s, red for ([0-9.]+) s", said)
-            spans, was = {"any": [], "red": []}, "green"
-            for at, level in re.findall(r"^([0-9.]+) s: (green|amber|red)", said, re.MULTILINE):
-                if was == "green":
-                    spans["any"].append(float(at))
-                if level == "red" and was != "red":
-                    spans["red"].append(float(at))
-                was = level
-            first = {key: sum(at < 86_400 for at in value) for key, value in spans.items()}
-            later = {key: (len(spans[key]) - first[key]) / max(1, days - 1) for key in spans}
-            red_time, time = float(found[3]), float(found[2]) + float(found[3])
-            what = f"{box[0]}{'' if told else ', loads known to nobody'}"
-            lines.append(
-                f"| {what} | {first['any']} | {later['any']:.2f} | {first['red']} | {later['red']:.2f} "
-                f"| {time / days / 864:.3f} % | {red_time / days / 864:.3f} % | {int(floor.read_text()) / days:.0f} |"
-            )
+    for box in BOXES:
+        path = folder / f"{box[1]}-{days}.trace"
+        floor = path.with_suffix(".floor")
+        if not floor.exists():
+            floor.write_text(str(write(path, box, random.Random(box[0]), days)))
+        said = subprocess.run([binary, "replay", "--looks", str(path)], check=True, capture_output=True, text=True).stdout
+        found = re.search(r"; (\d+) episodes, amber for ([0-9.]+) s, red for ([0-9.]+) s", said)
+        spans, was = {"any": [], "red": []}, "green"
+        for at, level in re.findall(r"^([0-9.]+) s: (green|amber|red)", said, re.MULTILINE):
+            if was == "green":
+                spans["any"].append(float(at))
+            if level == "red" and was != "red":
+                spans["red"].append(float(at))
+            was = level
+        first = {key: sum(at < 86_400 for at in value) for key, value in spans.items()}
+        later = {key: (len(spans[key]) - first[key]) / max(1, days - 1) for key in spans}
+        red_time, time = float(found[3]), float(found[2]) + float(found[3])
+        lines.append(
+            f"| {box[0]} | {first['any']} | {later['any']:.2f} | {first['red']} | {later['red']:.2f} "
+            f"| {time / days / 864:.3f} % | {red_time / days / 864:.3f} % | {int(floor.read_text()) / days:.0f} |"
+        )
     return "\n".join(lines)
