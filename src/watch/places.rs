@@ -26,9 +26,12 @@ fn text(path: impl AsRef<Path>) -> String {
     String::from_utf8_lossy(&head(path)).trim().to_owned()
 }
 
-/// The folders of graphics cards.
-fn cards() -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir("/sys/class/drm") else { return Vec::new() };
+/// Where graphics cards are.
+const CARDS: &str = "/sys/class/drm";
+
+/// The folders of graphics cards in `folder`.
+fn cards(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut cards: Vec<PathBuf> = entries
         .flatten()
         .filter(|entry| {
@@ -54,14 +57,18 @@ pub fn board(config: &Memory) -> (Board, &'static str) {
         tegra_release: head("/etc/nv_tegra_release"),
         product,
         nvidia: Path::new("/proc/driver/nvidia").exists(),
-        vendors: cards().iter().map(|card| text(card.join("vendor"))).collect(),
+        vendors: cards(Path::new(CARDS)).iter().map(|card| text(card.join("vendor"))).collect(),
     })
 }
 
 /// An AMD card with memory of its own: its folder.
 #[must_use]
 pub fn card() -> Option<PathBuf> {
-    cards().into_iter().find(|card| {
+    card_in(Path::new(CARDS))
+}
+
+fn card_in(folder: &Path) -> Option<PathBuf> {
+    cards(folder).into_iter().find(|card| {
         let total = text(card.join("mem_info_vram_total")).parse::<u64>();
         total.is_ok_and(|bytes| bytes >= limits::MEMORY_CARD_BYTES)
     })
@@ -148,6 +155,35 @@ mod tests {
             fs::write(folder.join("memory.high"), format!("{high}\n")).unwrap();
             assert_eq!(has_limit(&folder), want, "{max} {high}");
         }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn an_amd_card_with_memory_of_its_own_is_found_beside_what_has_little() {
+        let folder = std::env::temp_dir().join(format!("edgeward-cards-{}", std::process::id()));
+        // As in /sys/class/drm: a card inside the processor, a connector, a card without such files, and one with 16 GiB.
+        for (name, total) in [
+            ("card0", Some("536870912\n")),
+            ("card0-HDMI-A-1", Some("17163091968\n")),
+            ("card1", None),
+            ("card10", Some("17163091968\n")),
+            ("renderD128", Some("17163091968\n")),
+        ] {
+            let device = folder.join(name).join("device");
+            fs::create_dir_all(&device).unwrap();
+            fs::write(device.join("vendor"), "0x1002\n").unwrap();
+            if let Some(total) = total {
+                fs::write(device.join("mem_info_vram_total"), total).unwrap();
+            }
+        }
+        assert_eq!(card_in(&folder), Some(folder.join("card10/device")));
+        assert_eq!(cards(&folder).len(), 3);
+        fs::remove_dir_all(folder.join("card10")).unwrap();
+        assert_eq!(
+            card_in(&folder),
+            None,
+            "what a processor sets aside for its graphics is the box's memory"
+        );
         fs::remove_dir_all(folder).unwrap();
     }
 
