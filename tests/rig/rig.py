@@ -1,6 +1,6 @@
 """The watchdog's rig: how early it sees memory run out, and how often it is wrong.
 
-    python3 tests/rig/rig.py capture   # real OOM kills in memory cgroups, about 25 minutes; needs root or a delegated cgroup
+    python3 tests/rig/rig.py capture   # real OOM kills in memory cgroups, about an hour; who may make no cgroup may not
     python3 tests/rig/rig.py figures   # replays the traces with this build, and prints the tables
     python3 tests/rig/rig.py days      # healthy days that are made up: false episodes a day
     python3 tests/rig/rig.py pair      # a model server outgrows its box, with the watchdog and without: what clients lose
@@ -9,7 +9,12 @@
     python3 tests/rig/rig.py fixtures  # makes tests/rig/traces/ anew of captured traces
 
 Traces are in two halves by a hash of their names: `figures` reports on one, `figures --half tune` shows the other, by which
-the predictor is tuned.
+the predictor is tuned. The published tables are of
+
+    rig.py capture && rig.py capture --seeds 36 --only leak-10,leak-100 && rig.py figures && rig.py days
+
+on 2 cores that others use, too. A box is a memory cgroup of 0.75 to 4 GiB; what is in it is tests/rig/hog.py, or llama.cpp
+with a model of 135 M, which `tests/run` installs.
 """
 
 import argparse
@@ -26,7 +31,6 @@ import pair
 HERE = pathlib.Path(__file__).resolve().parent
 TRACES = pathlib.Path("~/.cache/edgeward/rig").expanduser()
 BINARY = HERE.parent.parent / "target" / "debug" / "edgeward"
-
 
 # Name, between two samples, before and after the fault: in ms.
 FIXTURES = [
