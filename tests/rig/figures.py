@@ -9,7 +9,7 @@ import statistics
 import subprocess
 
 FATAL = ["leak-1", "leak-10", "leak-100", "load", "server"]
-BENIGN = ["benign-load", "saw", "walk", "cache", "benign-server"]
+BENIGN = ["benign-load", "told-load", "saw", "walk", "cache", "benign-server"]
 NAMES = {
     "leak": "all leaks together",
     "leak-1": "leak, 1 MiB/s",
@@ -18,6 +18,7 @@ NAMES = {
     "load": "sudden load, 1.5 to 8 s, known to nobody",
     "server": "llama.cpp, prompt cache and context",
     "benign-load": "a load that fits, known to nobody",
+    "told-load": "the same, with what admission tells put in",
     "saw": "sawtooth",
     "walk": "memory that wanders",
     "cache": "page cache that fills",
@@ -64,6 +65,20 @@ def box(trace: pathlib.Path, out: pathlib.Path) -> list[tuple[int, int, int, int
     return points
 
 
+def tell(trace: pathlib.Path, known: dict) -> None:
+    """Puts in what admission tells the watchdog of a load: that it begins, and what it is to take, and that it is done."""
+    given = dict(zip(known["words"][1::2], known["words"][2::2]))
+    begin = known["onset_ms"]
+    end = begin + int(float(given["--takes"]) * 1000) + 200  # The last of it is a tick later.
+    events = [(begin, f"e {begin} 0 {int(given['--size']) * 1024}\n"), (end, f"e {end} 1 0\n")]
+    lines = trace.read_text().splitlines(keepends=True)
+    with open(trace, "w", encoding="ascii") as out:
+        for line in lines:
+            while events and line.startswith("s ") and int(line.split(" ", 2)[1]) >= events[0][0]:
+                out.write(events.pop(0)[1])
+            out.write(line)
+
+
 def alarms(said: str) -> tuple[list[tuple[float, str]], float | None]:
     """(seconds, level) of each change, and when it was killed first."""
     changes, killed = [], None
@@ -103,12 +118,15 @@ def episodes(changes, begin: float, end: float):
 class Trace:
     """One, and what was made of it: by method, the lead of Amber and of Red, false episodes, time not Green."""
 
-    def __init__(self, binary: str, folder: pathlib.Path, name: str) -> None:
+    def __init__(self, binary: str, folder: pathlib.Path, name: str, told: bool = False) -> None:
         known = json.loads((folder / f"{name}.json").read_text())
         self.name, self.kind, self.fatal = name, known["kind"], known["fatal"]
         made = folder / "box"
         made.mkdir(exist_ok=True)
         points = box(folder / f"{name}.trace", made / f"{name}.trace")
+        if told:
+            self.kind = "told-load"
+            tell(made / f"{name}.trace", known)
         words = [binary, "replay", "--looks", str(made / f"{name}.trace")]
         said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
         changes, killed = alarms(said)
@@ -201,7 +219,9 @@ def tables(traces: list[Trace]) -> str:
 
 def all_traces(binary: str, folder: pathlib.Path, which: str) -> list[Trace]:
     names = sorted(file.stem for file in folder.glob("*.json"))
-    return [Trace(binary, folder, name) for name in names if which == "both" or half(name) == which]
+    names = [name for name in names if which == "both" or half(name) == which]
+    told = [Trace(binary, folder, name, told=True) for name in names if name.startswith("benign-load-")]
+    return told + [Trace(binary, folder, name) for name in names]
 
 
 def fixture(folder: pathlib.Path, name: str, out: pathlib.Path, every_ms: int, before_ms: int, after_ms: int) -> None:
