@@ -16,7 +16,9 @@ use super::facts::{Local, Locals};
 use super::places::Places;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
+use super::trace::Tap;
 use super::upstream::{ProxyRules, SetupError, Upstreams};
+use super::usual::Usual;
 use super::{drills, news, pressure};
 use crate::cause::{Cause, Failure};
 use crate::config::{Config, Kind, Place, Target};
@@ -66,6 +68,10 @@ pub struct Process {
     pub room: Cell<Option<Room>>,
     /// What local servers have.
     pub locals: Locals,
+    /// What memory the box usually lives with.
+    pub usual: Usual,
+    /// What is recorded of the watchdog.
+    pub tap: RefCell<Tap>,
     /// What the predictor is told at its next look; more than it takes is lost.
     pub noted: RefCell<heapless::Vec<memory::Event, 16>>,
     /// What knows the GPUs and hears the kernel.
@@ -132,9 +138,10 @@ impl Gateway {
     pub fn new(config: Config, proxies: &ProxyRules, state: Option<&Path>) -> Result<Self, SetupError> {
         let upstreams = Upstreams::new(&config.targets, proxies)?;
         let limits = &config.limits;
-        let (places, spending) = (Rc::new(Places::default()), Spending::default());
+        let (places, spending, usual) = (Rc::new(Places::default()), Spending::default(), Usual::default());
         if let Some(folder) = state {
             spending.open(folder, utc());
+            usual.open(folder);
         }
         let (lanes, accounts) = (places.lanes(&config), spending.accounts(&config));
         let deaths = Deaths::default();
@@ -157,6 +164,8 @@ impl Gateway {
                 memory: Cell::default(),
                 room: Cell::default(),
                 locals,
+                usual,
+                tap: RefCell::default(),
                 noted: RefCell::default(),
                 helper: Helper::default(),
                 deaths,

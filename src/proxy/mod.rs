@@ -41,5 +41,7 @@ pub mod spending;
 pub mod standing;
 pub mod status_page;
 mod strict;
+pub mod trace;
 pub mod turns;
 pub mod upstream;
+pub mod usual;

@@ -27,7 +27,7 @@ use super::endpoint::{self, Endpoint};
 use super::gateway::Gateway;
 use super::outlet::{Broken, ClientBody, Drive, Flushes, Outlet, poll_caught};
 use super::socket::Socket;
-use super::{body, cors, drills, head, models, operator, pass, refusal, strict};
+use super::{body, cors, drills, head, models, operator, pass, refusal, strict, trace};
 use crate::cause::Cause;
 use crate::dialect::reply::Problem;
 use crate::dialect::{Dialect, conversation, request};
@@ -215,6 +215,7 @@ async fn find(
         Endpoint::Metrics => operator::only(&client, || operator::metrics(gateway)),
         Endpoint::Events => operator::only(&client, operator::events),
         Endpoint::Config => operator::only(&client, || operator::config(gateway)),
+        Endpoint::Trace => trace::answer(gateway, &client, request.headers()),
         Endpoint::Drill => drills::answer(gateway, &client, request).await,
         Endpoint::Cancel(id) => operator::cancel(gateway, &client, request.headers(), id),
         Endpoint::Models => Ok(models::list(gateway, request.headers()).await),
