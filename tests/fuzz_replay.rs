@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 #[path = "fuzz/bodies/answer.rs"]
 mod answer;
+#[path = "fuzz/bodies/conversation.rs"]
+mod conversation;
 #[path = "fuzz/bodies/exchange.rs"]
 mod exchange;
 #[path = "fuzz/bodies/framing.rs"]
@@ -33,6 +35,11 @@ fn answers() {
 #[test]
 fn requests() {
     replay("requests", request::run);
+}
+
+#[test]
+fn conversations() {
+    replay("conversations", conversation::run);
 }
 
 #[test]

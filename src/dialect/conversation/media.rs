@@ -4,6 +4,9 @@ use super::json::At;
 use super::{Blob, Source};
 use crate::dialect::request::BadRequest;
 
+/// The type of bytes of which nothing is known.
+pub(super) const UNKNOWN: &str = "application/octet-stream";
+
 /// A URL of any kind that a body may hold.
 pub(super) fn url(url: String, at: &At<'_>) -> Result<Source, BadRequest> {
     let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
@@ -27,15 +30,29 @@ pub(super) fn url(url: String, at: &At<'_>) -> Result<Source, BadRequest> {
 pub(super) fn data(media_type: Option<String>, base64: String, at: &At<'_>) -> Result<Source, BadRequest> {
     let base64 = tidy(base64).ok_or_else(|| at.bad("broken base64"))?;
     let media_type = match media_type {
-        Some(told) => told,
-        None => sniff(&base64).unwrap_or("application/octet-stream").to_owned(),
+        Some(told) if !plain(&told) => return Err(at.bad("not of a known MIME type")),
+        Some(told) => told.to_ascii_lowercase(),
+        None => sniff(&base64).unwrap_or(UNKNOWN).to_owned(),
     };
     Ok(Source::Data { media_type, base64 })
 }
 
+/// A MIME type without parameters, as it may stand in a data URL.
+fn plain(media_type: &str) -> bool {
+    let part = |part: &str| {
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'+' | b'-' | b'_'))
+    };
+    media_type.split_once('/').is_some_and(|(kind, subtype)| part(kind) && part(subtype))
+}
+
 /// Bytes that a reference led to.
 pub(super) fn resolved(blob: &Blob) -> (String, String) {
-    (blob.media_type.clone(), encode(&blob.bytes))
+    let media_type = blob.media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let known = plain(&media_type).then_some(media_type);
+    (known.unwrap_or_else(|| UNKNOWN.to_owned()), encode(&blob.bytes))
 }
 
 /// Base64 in its standard alphabet, padded, without line ends; nothing, if it is none.

@@ -23,6 +23,11 @@ pub(super) fn openai_thinks(model: &str) -> bool {
     number("gpt-").is_some_and(|generation| generation >= 5) || number("o").is_some()
 }
 
+/// GPT's generation; nothing for another model behind OpenAI's protocol, its o-series included.
+pub(super) fn gpt(model: &str) -> Option<Generation> {
+    generation(model, "gpt")
+}
+
 /// The first one or two short numbers after the family's name; a longer one is a date.
 fn generation(model: &str, family: &str) -> Option<Generation> {
     let model = model.to_ascii_lowercase();

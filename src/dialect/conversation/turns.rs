@@ -35,6 +35,10 @@ impl Turns {
         if role == Role::System && parts.iter().any(|part| !matches!(part, Part::Text(_))) {
             return Err(at.bad("instructions are words alone"));
         }
+        let own = |part: &Part| matches!(part, Part::Call(_) | Part::Thought(_));
+        if role == Role::User && parts.iter().any(own) {
+            return Err(at.bad("only the assistant thinks and calls tools"));
+        }
         if role == Role::System && !self.open.is_empty() {
             self.held.push(Turn { role, parts });
             return Ok(());

@@ -296,9 +296,10 @@ fn source(
             return Err(at.key("type").bad("must be `base64`, `url`, `file`, `text` or `content`"));
         }
     };
-    let kind = if image { MediaKind::Image } else { MediaKind::Document };
-    let mut medium = super::media(kind, source, &here);
-    medium.name = name;
-    parts.push(Part::Media(medium));
+    parts.push(if image {
+        Part::Media(super::medium(MediaKind::Image, source, &here))
+    } else {
+        super::document(source, name, &here)?
+    });
     Ok(())
 }

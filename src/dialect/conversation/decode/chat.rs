@@ -220,6 +220,9 @@ fn message(talk: &mut Conversation, turns: &mut Turns, mut fields: Fields<'_>) -
         }
         "user" => {
             let parts = content(talk, &mut fields)?;
+            if parts.is_empty() {
+                return Err(here.key("content").bad("is missing"));
+            }
             turns.say(&here, Role::User, parts)
         }
         "assistant" => {
@@ -355,7 +358,7 @@ fn part(talk: &mut Conversation, mut fields: Fields<'_>) -> Result<Part, BadRequ
                 None => return Err(at.bad("is missing")),
             };
             let source = media::url(url, &place)?;
-            let mut image = super::media(MediaKind::Image, source, &here);
+            let mut image = super::medium(MediaKind::Image, source, &here);
             image.detail = detail;
             Ok(Part::Media(image))
         }
@@ -364,7 +367,7 @@ fn part(talk: &mut Conversation, mut fields: Fields<'_>) -> Result<Part, BadRequ
             let mut inner = Fields::new(fields.take("input_audio").ok_or_else(|| at.bad("is missing"))?, at)?;
             let format = inner.text("format")?;
             let source = media::data(Some(format!("audio/{format}")), inner.text("data")?, &at.key("data"))?;
-            Ok(Part::Media(super::media(MediaKind::Audio, source, &here)))
+            Ok(Part::Media(super::medium(MediaKind::Audio, source, &here)))
         }
         "file" => {
             let at = here.key("file");
@@ -398,7 +401,5 @@ pub(super) fn file(mut fields: Fields<'_>, at: &At<'_>) -> Result<Part, BadReque
     } else {
         return Err(here.bad("needs a `file_id`, `file_data` or a `file_url`"));
     };
-    let mut document = super::media(MediaKind::Document, source, at);
-    document.name = name;
-    Ok(Part::Media(document))
+    super::document(source, name, at)
 }

@@ -7,8 +7,9 @@ mod ollama;
 mod responses;
 
 use super::json::{At, Json, parse};
+use super::media;
 use super::turns::Turns;
-use super::{Conversation, Effort, Format, Knob, Media, MediaKind, Source, Thinking, Tool, ToolChoice};
+use super::{Conversation, Effort, Format, Knob, Media, MediaKind, Part, Source, Thinking, Tool, ToolChoice};
 use crate::dialect::Dialect;
 use crate::dialect::request::BadRequest;
 use crate::limits;
@@ -192,7 +193,21 @@ fn bound(talk: &mut Conversation, what: &'static str) {
     talk.bound.get_or_insert(what);
 }
 
+/// A document with its name; one that is a text becomes words.
+fn document(source: Source, name: Option<String>, at: &At<'_>) -> Result<Part, BadRequest> {
+    if let Source::Data { media_type, base64 } = &source
+        && media_type.starts_with("text/")
+    {
+        let text = media::text(base64).ok_or_else(|| at.bad("a text must be in UTF-8"))?;
+        return Ok(Part::Text(match name {
+            Some(name) => format!("{name}\n{text}"),
+            None => text,
+        }));
+    }
+    Ok(Part::Media(Media { name, ..medium(MediaKind::Document, source, at) }))
+}
+
 /// A medium, with its place.
-fn media(kind: MediaKind, source: Source, at: &At<'_>) -> Media {
+fn medium(kind: MediaKind, source: Source, at: &At<'_>) -> Media {
     Media { kind, source, name: None, detail: None, at: at.to_string() }
 }

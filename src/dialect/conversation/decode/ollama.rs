@@ -170,7 +170,7 @@ fn images(fields: &mut Fields<'_>, here: &At<'_>, parts: &mut Vec<Part>) -> Resu
         };
         let source =
             if image.starts_with("data:") { media::url(image, &at)? } else { media::data(None, image, &at)? };
-        parts.push(Part::Media(super::media(MediaKind::Image, source, &at)));
+        parts.push(Part::Media(super::medium(MediaKind::Image, source, &at)));
     }
     Ok(())
 }

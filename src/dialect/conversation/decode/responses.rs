@@ -213,7 +213,7 @@ fn part(talk: &mut Conversation, mut fields: Fields<'_>) -> Result<Part, BadRequ
                 Some(url) => media::url(url, &here.key("image_url"))?,
                 None => Source::File(fields.text("file_id")?),
             };
-            let mut image = super::media(MediaKind::Image, source, &here);
+            let mut image = super::medium(MediaKind::Image, source, &here);
             image.detail = fields.string("detail")?;
             Ok(Part::Media(image))
         }

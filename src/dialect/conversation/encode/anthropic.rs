@@ -3,7 +3,7 @@
 use super::super::{
     Cannot, Format, Media, MediaKind, Outcome, Part, Role, Thought, ToolChoice, Turn, ids, media, models,
 };
-use super::anthropic_settings::{ADAPTIVE, STRUCTURED};
+use super::anthropic_settings::{ADAPTIVE, STRUCTURED, always_thinks};
 use super::{Encoding, FILLER, NO_KNOB, Sent, refuse, schema, words};
 use crate::dialect::Dialect;
 
@@ -22,8 +22,8 @@ impl<'a> Encoding<'a> {
         let talk = self.talk;
         let generation = models::claude(self.terms.model);
         let since = |first| generation.is_some_and(|it| it >= first);
-        let last = talk.turns.iter().rfind(|turn| turn.role != Role::System);
-        if since(ADAPTIVE) && last.is_some_and(|turn| turn.role == Role::Assistant) {
+        let always = always_thinks(self.terms.model, generation);
+        if since(ADAPTIVE) && !talk.asks() {
             return Err(Cannot::Prefill);
         }
         self.out.open(b'{');
@@ -52,7 +52,7 @@ impl<'a> Encoding<'a> {
                 self.out.close(b'}');
             }
             self.out.close(b']');
-            self.anthropic_choice();
+            self.anthropic_choice(always)?;
         }
         let thinks = self.anthropic_thinking(generation, &held)?;
         self.anthropic_sampling(generation, thinks)?;
@@ -129,14 +129,15 @@ impl<'a> Encoding<'a> {
         let talk = self.talk;
         self.out.member("messages").open(b'[');
         let mut open = "";
-        let last = talk.turns.len() - 1;
+        let spoken = |turn: &Turn| turn.role != Role::System && says_something(turn);
+        let last = talk.turns.iter().rposition(spoken);
         for (at, turn) in talk.turns.iter().enumerate() {
             let role = match turn.role {
                 Role::System => continue,
                 Role::User | Role::Tool => "user",
                 Role::Assistant => "assistant",
             };
-            if !self.says_something(turn) {
+            if !says_something(turn) {
                 continue;
             }
             if open.is_empty() && role == "assistant" {
@@ -152,11 +153,14 @@ impl<'a> Encoding<'a> {
                 open = role;
             }
             for part in &turn.parts {
-                self.anthropic_part(part, at == last && turn.role == Role::Assistant)?;
+                self.anthropic_part(part, Some(at) == last && turn.role == Role::Assistant)?;
             }
         }
-        if open.is_empty() {
-            // Only instructions, or nothing but blanks.
+        // Only instructions, or nothing but blanks at the end.
+        if open.is_empty() || (open == "assistant" && talk.asks()) {
+            if !open.is_empty() {
+                self.anthropic_close();
+            }
             self.anthropic_open("user");
             self.anthropic_text(FILLER);
         }
@@ -174,14 +178,6 @@ impl<'a> Encoding<'a> {
     fn anthropic_close(&mut self) {
         self.out.close(b']');
         self.out.close(b'}');
-    }
-
-    fn says_something(&self, turn: &Turn) -> bool {
-        turn.parts.iter().any(|part| match part {
-            Part::Text(text) | Part::Refusal(text) => !text.trim().is_empty(),
-            Part::Thought(thought) => own(thought),
-            Part::Media(_) | Part::Call(_) | Part::Result(_) => true,
-        })
     }
 
     fn anthropic_part(&mut self, part: &'a Part, begun: bool) -> Result<(), Cannot> {
@@ -300,10 +296,15 @@ impl<'a> Encoding<'a> {
         Ok(())
     }
 
-    fn anthropic_choice(&mut self) {
+    fn anthropic_choice(&mut self, always_thinks: bool) -> Result<(), Cannot> {
         let talk = self.talk;
-        let kind = match &talk.choice {
-            ToolChoice::Unsaid if talk.parallel.is_none() => return,
+        let mut choice = &talk.choice;
+        if always_thinks && matches!(choice, ToolChoice::Required | ToolChoice::Named(_)) {
+            self.lack("tool_choice", "cannot be demanded at this model")?;
+            choice = &ToolChoice::Auto;
+        }
+        let kind = match choice {
+            ToolChoice::Unsaid if talk.parallel.is_none() => return Ok(()),
             ToolChoice::Unsaid | ToolChoice::Auto => "auto",
             ToolChoice::None => "none",
             ToolChoice::Required => "any",
@@ -311,14 +312,24 @@ impl<'a> Encoding<'a> {
         };
         self.out.member("tool_choice").open(b'{');
         self.out.text("type", kind);
-        if let ToolChoice::Named(name) = &talk.choice {
+        if let ToolChoice::Named(name) = choice {
             self.out.text("name", name);
         }
         if let Some(parallel) = talk.parallel.filter(|_| kind != "none") {
             self.out.member("disable_parallel_tool_use").bool(!parallel);
         }
         self.out.close(b'}');
+        Ok(())
     }
+}
+
+/// Whether there is anything in a turn that may be sent.
+fn says_something(turn: &Turn) -> bool {
+    turn.parts.iter().any(|part| match part {
+        Part::Text(text) | Part::Refusal(text) => !text.trim().is_empty(),
+        Part::Thought(thought) => own(thought),
+        Part::Media(_) | Part::Call(_) | Part::Result(_) => true,
+    })
 }
 
 /// Whether Anthropic knows this thinking for its own.

@@ -19,6 +19,31 @@ const ONE_KNOB: Generation = (4, 1);
 /// From here on a model can think.
 const THINKS: Generation = (3, 7);
 
+/// From here on a model thinks unless told not to.
+const THINKS_BY_ITSELF: Generation = (5, 0);
+/// From here on (Opus 5.5, and Fable before it) a model always thinks, and no tool can be forced.
+const ALWAYS_THINKS: Generation = (5, 5);
+
+/// What a model is told about thinking.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Nothing.
+    Nothing,
+    /// Not to.
+    Off,
+    /// Hardly: it cannot be turned off.
+    Hardly,
+    /// As much as it likes.
+    Adaptive,
+    /// Up to so many tokens.
+    Budget(u64),
+}
+
+/// Whether a model cannot be kept from thinking.
+pub(super) fn always_thinks(model: &str, generation: Option<Generation>) -> bool {
+    generation.is_some_and(|it| it >= ALWAYS_THINKS || model.contains("fable") || model.contains("mythos"))
+}
+
 impl Encoding<'_> {
     /// Thinking and the answer's limit, which includes it; whether the model is told to think.
     pub(super) fn anthropic_thinking(
@@ -27,53 +52,37 @@ impl Encoding<'_> {
         held: &Held,
     ) -> Result<bool, Cannot> {
         let talk = self.talk;
-        let since = |first| generation.is_none_or(|it| it >= first);
-        let claude = generation.is_some();
-        let mut on = talk.thinking.on == Some(true);
-        if on && !since(THINKS) {
-            self.lack("thinking", "is nothing for a model that does not think")?;
-            on = false;
-        }
-        if on && matches!(talk.choice, ToolChoice::Required | ToolChoice::Named(_)) {
-            self.lack("thinking", "excludes a tool that must be called, at this provider")?;
-            on = false;
-        }
-        let adaptive = claude && since(ADAPTIVE);
-        if on && !adaptive && loop_without_thought(talk) {
-            self.lack("thinking", "must have begun before the tool was called, at this provider")?;
-            on = false;
-        }
+        let told = self.anthropic_told(generation)?;
+        let since = |first| generation.is_some_and(|it| it >= first);
         let mut limit = talk.max_tokens;
-        if on && adaptive {
-            self.out.member("thinking").open(b'{');
-            self.out.text("type", "adaptive");
-            if since(ADAPTIVE_ONLY) {
-                // Without it only a signature comes back.
-                self.out.text("display", "summarized");
+        match told {
+            Told::Nothing | Told::Hardly => {}
+            Told::Off => self.out.member("thinking").raw("{\"type\":\"disabled\"}"),
+            Told::Adaptive => {
+                self.out.member("thinking").open(b'{');
+                self.out.text("type", "adaptive");
+                if since(ADAPTIVE_ONLY) {
+                    // Without it only a signature comes back.
+                    self.out.text("display", "summarized");
+                }
+                self.out.close(b'}');
             }
-            self.out.close(b'}');
-        } else if on {
-            let wanted = talk.thinking.tokens().max(limits::ANTHROPIC_BUDGET_MIN);
-            // Room is left for an answer; where there is none, there is no thinking.
-            let room = limit.map_or(u64::MAX, |limit| limit.saturating_sub(limit / 4));
-            let budget = wanted.min(room);
-            if budget < limits::ANTHROPIC_BUDGET_MIN {
-                self.lack("thinking", "does not fit into `max_tokens`")?;
-                on = false;
-            } else {
+            Told::Budget(budget) => {
                 self.out.member("thinking").open(b'{');
                 self.out.text("type", "enabled");
                 self.out.member("budget_tokens").count(budget);
                 self.out.close(b'}');
                 limit = limit.or(Some(budget.saturating_add(limits::ANTHROPIC_MAX_TOKENS)));
             }
-        } else if talk.thinking.on == Some(false) && claude && since(THINKS) {
-            self.out.member("thinking").raw("{\"type\":\"disabled\"}");
         }
         self.out.member("max_tokens").count(limit.unwrap_or(limits::ANTHROPIC_MAX_TOKENS).max(1));
 
-        let effort = talk.thinking.hard().filter(|_| claude && since(STRUCTURED));
-        let effort = effort.filter(|_| adaptive || talk.thinking.on.is_none());
+        let knows = since(ADAPTIVE) || (since(STRUCTURED) && self.terms.model.contains("opus"));
+        let effort = match told {
+            Told::Hardly => Some(Effort::Low),
+            Told::Nothing | Told::Adaptive if knows => talk.thinking.hard(),
+            Told::Nothing | Told::Adaptive | Told::Off | Told::Budget(_) => None,
+        };
         let word = effort.map(|effort| match effort {
             Effort::Minimal | Effort::Low => "low",
             Effort::Medium => "medium",
@@ -95,7 +104,51 @@ impl Encoding<'_> {
             }
             self.out.close(b'}');
         }
-        Ok(on)
+        Ok(matches!(told, Told::Adaptive | Told::Budget(_)))
+    }
+
+    fn anthropic_told(&mut self, generation: Option<Generation>) -> Result<Told, Cannot> {
+        let talk = self.talk;
+        let since = |first| generation.is_some_and(|it| it >= first);
+        let always = always_thinks(self.terms.model, generation);
+        let silent = if since(THINKS_BY_ITSELF) { Told::Off } else { Told::Nothing };
+        // A tool that must be called and thinking exclude each other.
+        let forced = !always && matches!(talk.choice, ToolChoice::Required | ToolChoice::Named(_));
+        if talk.thinking.on != Some(true) {
+            return match talk.thinking.on {
+                Some(_) if always => {
+                    self.lack("thinking", "cannot be turned off at this model")?;
+                    Ok(Told::Hardly)
+                }
+                Some(_) => Ok(silent),
+                None if forced => Ok(silent),
+                None => Ok(Told::Nothing),
+            };
+        }
+        if generation.is_some() && !since(THINKS) {
+            self.lack("thinking", "is nothing for a model that does not think")?;
+            return Ok(Told::Nothing);
+        }
+        if forced {
+            self.lack("thinking", "excludes a tool that must be called, at this provider")?;
+            return Ok(silent);
+        }
+        if since(ADAPTIVE) {
+            return Ok(Told::Adaptive);
+        }
+        if loop_without_thought(talk) {
+            self.lack("thinking", "must have begun before the tool was called, at this provider")?;
+            return Ok(Told::Nothing);
+        }
+        let wanted = talk.thinking.tokens().max(limits::ANTHROPIC_BUDGET_MIN);
+        // Room is left for an answer; where there is none, there is no thinking.
+        let room = |limit: u64| limit.saturating_sub((limit / 4).min(limits::ANTHROPIC_MAX_TOKENS));
+        let budget = wanted.min(talk.max_tokens.map_or(u64::MAX, room));
+        if budget < limits::ANTHROPIC_BUDGET_MIN {
+            self.lack("thinking", "does not fit into `max_tokens`")?;
+            return Ok(Told::Nothing);
+        }
+        Ok(Told::Budget(budget))
     }
 
     pub(super) fn anthropic_sampling(
@@ -133,7 +186,8 @@ impl Encoding<'_> {
 
 /// Whether the turn that a tool's result continues was not begun with thinking, which a budget demands.
 fn loop_without_thought(talk: &Conversation) -> bool {
-    let continued = talk.turns.last().is_some_and(|turn| turn.role == Role::Tool);
+    let continued =
+        talk.turns.iter().rfind(|turn| turn.role != Role::System).is_some_and(|turn| turn.role == Role::Tool);
     let asked = talk.turns.iter().rposition(|turn| turn.role == Role::User).map_or(0, |at| at + 1);
     let first = talk.turns.iter().skip(asked).find(|turn| turn.role == Role::Assistant);
     let thought = first.is_some_and(|turn| matches!(turn.parts.first(), Some(Part::Thought(it)) if own(it)));

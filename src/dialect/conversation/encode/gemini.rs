@@ -3,8 +3,9 @@
 use super::super::models::{self, Generation};
 use super::super::{
     Cannot, Effort, Flavor, Format, Knob, Media, MediaKind, Outcome, Part, Role, Tool, ToolChoice, Turn,
+    media,
 };
-use super::{Encoding, FILLER, NO_KNOB, Sent, refuse, words};
+use super::{Encoding, FILLER, Json, NO_KNOB, Sent, refuse, words};
 use crate::limits;
 
 /// From here on a call in the history must bear a signature, thinking has levels, and JSON goes with tools.
@@ -112,7 +113,10 @@ impl<'a> Encoding<'a> {
             }
             self.gemini_turn(turn, signed)?;
         }
-        if open.is_empty() {
+        if open.is_empty() || (open == "model" && self.talk.asks()) {
+            if !open.is_empty() {
+                self.gemini_close();
+            }
             self.gemini_open("user");
             self.gemini_text(FILLER);
         }
@@ -189,8 +193,7 @@ impl<'a> Encoding<'a> {
         };
         match self.sent(medium, guessed.is_some(), false)? {
             Sent::Data(media_type, base64) => {
-                let unknown = media_type.as_ref() == "application/octet-stream";
-                if unknown {
+                if media_type.as_ref() == media::UNKNOWN {
                     let what = match medium.kind {
                         MediaKind::Image => "an image of unknown type",
                         MediaKind::Document => "a document of unknown type",
@@ -206,7 +209,7 @@ impl<'a> Encoding<'a> {
             Sent::Url(url) | Sent::File(url) => {
                 self.out.open(b'{');
                 self.out.member("fileData").open(b'{');
-                self.out.text("mimeType", guessed.unwrap_or("application/octet-stream"));
+                self.out.text("mimeType", guessed.unwrap_or(media::UNKNOWN));
                 self.out.text("fileUri", url);
             }
         }
@@ -223,7 +226,10 @@ impl<'a> Encoding<'a> {
             self.out.open(b'{');
             self.out.text("name", &tool.name);
             self.out.text("description", tool.description.as_deref().unwrap_or_default());
-            if let Some(parameters) = &tool.parameters {
+            // Without a parameter there is none: an object without properties is refused.
+            let some =
+                |it: &&Json| matches!(it.get("properties"), Some(Json::Object(all)) if !all.is_empty());
+            if let Some(parameters) = tool.parameters.as_ref().filter(some) {
                 self.out.member("parametersJsonSchema").json(parameters);
             }
             self.out.close(b'}');
@@ -321,7 +327,9 @@ impl<'a> Encoding<'a> {
             let level = match (on, thinking.hard()) {
                 (false, _) | (true, Some(Effort::Minimal)) => Some(if pro { "low" } else { "minimal" }),
                 (true, Some(Effort::Low)) => Some("low"),
-                (true, Some(Effort::Medium)) => Some(if pro { "high" } else { "medium" }),
+                (true, Some(Effort::Medium)) => {
+                    Some(if pro && generation < (3, 1) { "high" } else { "medium" })
+                }
                 (true, Some(Effort::High | Effort::Higher | Effort::Max)) => Some("high"),
                 (true, None) => None,
             };

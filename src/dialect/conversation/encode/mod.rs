@@ -12,8 +12,8 @@ use std::borrow::Cow;
 
 use super::json::Json;
 use super::{
-    Cannot, Conversation, Dropped, Effort, Encoded, Flavor, Knob, Media, Outcome, Part, Reference, Source,
-    Terms, Thinking, Tool, ids, media,
+    Cannot, Conversation, Dropped, Effort, Encoded, Flavor, Knob, Media, Outcome, Part, Reference, Role,
+    Source, Terms, Thinking, Tool, ids, media,
 };
 use crate::dialect::Dialect;
 use crate::limits;
@@ -178,6 +178,14 @@ impl<'a> Encoding<'a> {
         let blob = (self.terms.resolve)(reference).ok_or(cannot)?;
         let (media_type, base64) = media::resolved(&blob);
         Ok(Sent::Data(Cow::Owned(media_type), Cow::Owned(base64)))
+    }
+}
+
+impl Conversation {
+    /// Whether it is the model's turn; else the last words are its own, to be gone on with.
+    fn asks(&self) -> bool {
+        let last = self.turns.iter().rfind(|turn| turn.role != Role::System);
+        last.is_none_or(|turn| turn.role != Role::Assistant)
     }
 }
 

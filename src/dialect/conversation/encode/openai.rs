@@ -140,7 +140,7 @@ impl<'a> Encoding<'a> {
                 self.out.member("image_url").open(b'{');
                 match sent {
                     Sent::Data(media_type, base64) => {
-                        self.out.member("url").plain(&["data:", &mime(&media_type), ";base64,"], &base64);
+                        self.out.member("url").plain(&["data:", &media_type, ";base64,"], &base64);
                     }
                     Sent::Url(url) | Sent::File(url) => self.out.text("url", url),
                 }
@@ -173,7 +173,7 @@ impl<'a> Encoding<'a> {
                 match sent {
                     Sent::Data(media_type, base64) => {
                         self.out.text("filename", medium.name.as_deref().unwrap_or("document"));
-                        let head = ["data:", &mime(&media_type), ";base64,"];
+                        let head = ["data:", &media_type, ";base64,"];
                         self.out.member("file_data").plain(&head, &base64);
                     }
                     Sent::Url(id) | Sent::File(id) => self.out.text("file_id", id),
@@ -347,12 +347,17 @@ impl<'a> Encoding<'a> {
     fn openai_thinking(&mut self) -> Result<(), Cannot> {
         let (thinking, flavor) = (self.talk.thinking, self.terms.flavor);
         let thinks = flavor != Flavor::Openai || models::openai_thinks(self.terms.model);
+        let generation = models::gpt(self.terms.model).filter(|_| flavor == Flavor::Openai);
+        let first = generation == Some((5, 0));
         let word = match (thinking.on, thinking.hard()) {
+            // GPT-5 cannot be kept from thinking, nor can the o-series.
+            (Some(false), _) if first => Some("minimal"),
+            (Some(false), _) if thinks && flavor == Flavor::Openai && generation.is_none() => Some("low"),
             (Some(false), _) => Some("none"),
-            (_, Some(Effort::Minimal)) if flavor == Flavor::Openai => Some("minimal"),
+            (_, Some(Effort::Minimal)) if first => Some("minimal"),
             (_, Some(Effort::Minimal | Effort::Low)) => Some("low"),
             (_, Some(Effort::Medium)) => Some("medium"),
-            (_, Some(Effort::Higher | Effort::Max)) if flavor == Flavor::Openai => Some("xhigh"),
+            (_, Some(Effort::Higher | Effort::Max)) if generation >= Some((5, 2)) => Some("xhigh"),
             (_, Some(Effort::High | Effort::Higher | Effort::Max)) => Some("high"),
             (_, None) => None,
         };
@@ -398,9 +403,4 @@ fn knob(flavor: Flavor, knob: Knob) -> Option<&'static str> {
 /// Of OpenAI's models that think.
 fn thinking_knob(_: Flavor, knob: Knob) -> Option<&'static str> {
     matches!(knob, Knob::Seed).then_some("seed")
-}
-
-/// A MIME type that may stand in a data URL.
-fn mime(media_type: &str) -> String {
-    media_type.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '+' | '-')).collect()
 }

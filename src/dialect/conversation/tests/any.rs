@@ -178,6 +178,9 @@ fn alternates(list: &Value, parts: &str, model: &str) {
 }
 
 proptest! {
+    // Each is written and read a dozen times.
+    #![proptest_config(ProptestConfig::with_cases(80))]
+
     #[test]
     fn every_target_is_sent_what_it_takes(talk in talks()) {
         every_target_takes(&talk);

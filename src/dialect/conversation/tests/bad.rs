@@ -50,6 +50,13 @@ fn each_fault_is_told_with_its_place() {
             "messages[0]",
             "words alone",
         ),
+        (OpenaiChat, r#"{"messages":[{"role":"user"}]}"#, "messages[0].content", "is missing"),
+        (
+            OllamaChat,
+            r#"{"messages":[{"role":"user","tool_calls":[{"function":{"name":"f"}}]}]}"#,
+            "messages[0]",
+            "only the assistant",
+        ),
         (
             OpenaiChat,
             r#"{"temperature":"hot","messages":[]}"#,

@@ -269,7 +269,7 @@ fn refusals_are_words() {
 #[test]
 fn a_very_long_history_takes_linear_time() {
     let mut messages = Vec::new();
-    for _ in 0..20_000 {
+    for _ in 0..8_000 {
         messages.push(json!({"role":"user","content":"a"}));
         messages.push(json!({"role":"assistant","content":"","tool_calls":[
             {"id":"same","type":"function","function":{"name":"f","arguments":"{}"}}]}));
@@ -284,6 +284,6 @@ fn a_very_long_history_takes_linear_time() {
     ] {
         let (body, _) = write(&talk, &terms(to, model));
         let list = if to == Dialect::Gemini { "contents" } else { "messages" };
-        assert!(body[list].as_array().unwrap().len() >= 40_000);
+        assert!(body[list].as_array().unwrap().len() >= 16_000);
     }
 }

@@ -117,8 +117,8 @@ fn thinking_is_asked_for_in_each_way() {
     let effort = |word: &str| with(json!({"reasoning_effort":word,"max_tokens":30_000}));
     let claude = |word, model| go(Dialect::OpenaiChat, &effort(word), Dialect::Anthropic, model);
     assert_eq!(claude("low", CLAUDE)["thinking"], json!({"type":"enabled","budget_tokens":1024}));
-    assert_eq!(claude("high", CLAUDE)["thinking"], json!({"type":"enabled","budget_tokens":22_500}));
-    assert_eq!(claude("none", CLAUDE)["thinking"], json!({"type":"disabled"}));
+    assert_eq!(claude("high", CLAUDE)["thinking"], json!({"type":"enabled","budget_tokens":24_576}));
+    assert_eq!(claude("none", CLAUDE).get("thinking"), None, "which is its default");
     let adaptive = claude("high", "claude-opus-4-6");
     assert_eq!(
         (&adaptive["thinking"], &adaptive["output_config"]),
@@ -128,6 +128,16 @@ fn thinking_is_asked_for_in_each_way() {
     assert_eq!(newest["thinking"], json!({"type":"adaptive","display":"summarized"}));
     assert_eq!(newest["output_config"], json!({"effort":"xhigh"}));
     assert!(claude("low", "claude-3-haiku-20240307").get("thinking").is_none());
+    // Opus 5 thinks unless told not to, from 5.5 on it always does, and then no tool can be forced.
+    assert_eq!(claude("none", "claude-opus-5")["thinking"], json!({"type":"disabled"}));
+    let always = claude("none", "claude-opus-5-5");
+    assert_eq!((always.get("thinking"), &always["output_config"]), (None, &json!({"effort":"low"})));
+    let tool = json!({"tool_choice":"required","tools":[{"type":"function","function":{"name":"f"}}]});
+    let forced = |model| go(Dialect::OpenaiChat, &with(tool.clone()), Dialect::Anthropic, model);
+    assert_eq!(forced("claude-opus-5")["tool_choice"], json!({"type":"any"}));
+    assert_eq!(forced("claude-opus-5")["thinking"], json!({"type":"disabled"}));
+    assert_eq!(forced("claude-fable-5")["tool_choice"], json!({"type":"auto"}));
+    assert!(claude("low", "claude-haiku-4-5").get("output_config").is_none());
     let small = with(json!({"reasoning_effort":"low","max_tokens":500}));
     assert_eq!(left_out(Dialect::OpenaiChat, &small, &terms(Dialect::Anthropic, CLAUDE)), ["thinking"]);
     let unlimited =
@@ -160,6 +170,14 @@ fn thinking_is_asked_for_in_each_way() {
     let talk = read(Dialect::Anthropic, &budget);
     assert_eq!(write(&talk, &flavored(Flavor::Openai, "gpt-5.1")).0["reasoning_effort"], "medium");
     assert!(write(&talk, &flavored(Flavor::Openai, "gpt-4o")).0.get("reasoning_effort").is_none());
+    let openai = |word: &str, model| {
+        write(&read(Dialect::OpenaiChat, &effort(word)), &flavored(Flavor::Openai, model)).0["reasoning_effort"].clone()
+    };
+    assert_eq!(openai("none", "gpt-5-mini"), "minimal");
+    assert_eq!(openai("none", "gpt-5.1"), "none");
+    assert_eq!(openai("none", "o3-mini"), "low");
+    assert_eq!(openai("max", "gpt-5.2"), "xhigh");
+    assert_eq!(openai("max", "gpt-5.1"), "high");
     let (vllm, _) = write(&talk, &flavored(Flavor::Vllm, "qwen3"));
     assert_eq!(vllm["chat_template_kwargs"], json!({"enable_thinking":true}));
     let off = read(Dialect::OllamaChat, &json!({"think":false,"messages":[{"role":"user","content":"Hi"}]}));
