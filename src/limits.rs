@@ -4,11 +4,13 @@ use std::time::Duration;
 
 mod answer;
 mod dialect;
+mod media;
 mod memory;
 mod routing;
 
 pub use answer::*;
 pub use dialect::*;
+pub use media::*;
 pub use memory::*;
 pub use routing::*;
 
@@ -104,8 +106,6 @@ pub const CLIENT_FAULT_BODY_BYTES: usize = MIB;
 pub const REPETITION_WINDOW_BYTES: usize = 4 * KIB;
 /// How much of a text comes between two such looks, in bytes.
 pub const REPETITION_STEP_BYTES: usize = 64;
-/// A request's body up to this is read whole before anybody is asked, in bytes.
-pub const CHECKED_BODY_BYTES: usize = 4 * MIB;
 /// An event that is translated has to be whole: a tool call with all of its arguments may be one. In bytes.
 pub const TRANSLATED_EVENT_BYTES: usize = MIB;
 /// After the commit: an event longer than this is passed on unlooked-at, in bytes.

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use super::Dialect;
 use crate::limits;
-use crate::wire::json::{Cursor, Stop, key_is};
+use crate::wire::json::{Cursor, Stop, key_is, readable};
 
 /// What not every target can do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,12 @@ pub struct Needs {
     pub images: bool,
     /// JSON is asked for, with a schema or without.
     pub json: bool,
+    /// A picture or a file is named by a URL: whoever is given it will fetch it.
+    pub urls: bool,
+    /// A picture or a file is named by an id that its provider alone knows.
+    pub files: bool,
+    /// A file's bytes stand beside its id.
+    pub named: bool,
 }
 
 /// Which conversation a request belongs to, as far as its body tells.
@@ -86,7 +92,11 @@ impl Scan {
                 at.truthy().map(|some| self.needs.json |= some)
             }
             ("images", Dialect::OllamaGenerate) => some_in(&mut at).map(|some| self.needs.images |= some),
-            ("messages", Dialect::OpenaiChat | Dialect::OllamaChat | Dialect::Anthropic)
+            // vLLM's embeddings take a conversation as well.
+            (
+                "messages",
+                Dialect::OpenaiChat | Dialect::OpenaiEmbeddings | Dialect::OllamaChat | Dialect::Anthropic,
+            )
             | ("input", Dialect::OpenaiResponses) => self.messages(&mut at),
             ("system", Dialect::Anthropic) | ("instructions", Dialect::OpenaiResponses) => {
                 self.system(&mut at)
@@ -175,6 +185,11 @@ impl Scan {
             self.needs.images |= some_in(at)?;
         } else if key_is(key, "content") || key_is(key, "output") {
             self.content(at, message)?;
+        } else {
+            let mut medium = Medium::default();
+            let seen = medium.member(key, at);
+            self.needs.take(&medium);
+            seen?;
         }
         Ok(())
     }
@@ -189,23 +204,76 @@ impl Scan {
             }
             return Ok(());
         }
-        at.array(|at| {
-            at.object(|key, at| {
-                if key_is(key, "type") {
-                    let picture = |kind: &[u8]| matches!(kind, b"image" | b"image_url" | b"input_image");
-                    self.needs.images |= at.string()?.is_some_and(|kind| picture(kind.raw));
-                } else if key_is(key, "text") {
-                    if let Some(part) = at.string()? {
-                        message.text(part.raw);
-                    }
-                } else if key_is(key, "content") {
-                    // No deeper than the body was found to be.
-                    self.content(at, message)?;
+        if at.peek()? == b'{' {
+            return self.part(at, message);
+        }
+        at.array(|at| self.part(at, message))?;
+        Ok(())
+    }
+
+    fn part(&mut self, at: &mut Cursor<'_>, message: &mut Message) -> Result<(), Stop> {
+        let mut medium = Medium::default();
+        let seen = at.object(|key, at| {
+            if key_is(key, "type") {
+                let picture = |kind: &[u8]| matches!(kind, b"image" | b"image_url" | b"input_image");
+                self.needs.images |= at.string()?.is_some_and(|kind| picture(kind.raw));
+            } else if key_is(key, "text") {
+                if let Some(part) = at.string()? {
+                    message.text(part.raw);
                 }
-                Ok(())
-            })
-            .map(|_| ())
-        })?;
+            } else if key_is(key, "content") {
+                // No deeper than the body was found to be.
+                self.content(at, message)?;
+            } else if key_is(key, "source") {
+                // Of Anthropic's document; parts again may stand in it.
+                at.object(|key, at| {
+                    if key_is(key, "content") { self.content(at, message) } else { medium.member(key, at) }
+                })?;
+            } else {
+                medium.member(key, at)?;
+            }
+            Ok(())
+        });
+        // What was seen before a fault stands.
+        self.needs.take(&medium);
+        seen.map(|_| ())
+    }
+}
+
+impl Needs {
+    fn take(&mut self, medium: &Medium) {
+        self.urls |= medium.url;
+        self.files |= medium.id && !medium.data;
+        self.named |= medium.id && medium.data;
+    }
+}
+
+/// How one part names its picture or its file.
+#[derive(Default)]
+struct Medium {
+    url: bool,
+    id: bool,
+    data: bool,
+}
+
+impl Medium {
+    /// A member of a part, or of the object in it: `url`, `image_url`, `file_url`, vLLM's `video_url` …, with a URL or
+    /// with an object that has one; `file` and `file_id`; `data` and `file_data`.
+    fn member(&mut self, key: &[u8], at: &mut Cursor<'_>) -> Result<(), Stop> {
+        let url = key.ends_with(b"url") || (key.contains(&b'\\') && readable(key).ends_with("url"));
+        if url || key_is(key, "file") {
+            if at.peek()? == b'{' {
+                at.object(|key, at| self.member(key, at))?;
+            } else if let Some(text) = at.string()? {
+                let inside = text.raw.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"data:"));
+                self.url |= url && !inside;
+                self.data |= url && inside;
+            }
+        } else if key_is(key, "file_id") {
+            self.id |= at.truthy()?;
+        } else if key_is(key, "data") || key_is(key, "file_data") {
+            self.data |= at.truthy()?;
+        }
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! What all requests share: configuration, health, pools, budgets, counters; and how a reload renews it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::cancel::Live;
 use super::places::Places;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
-use super::upstream::{ProxyRules, SetupError, Upstreams};
-use super::{drills, news, pressure};
+use super::upstream::{ProxyRules, SetupError, Upstreams, Visits};
+use super::{drills, media, news, pressure};
 use crate::cause::{Cause, Failure};
 use crate::config::{Config, Place, Target};
 use crate::gate::pool::{Buffer, Pool};
@@ -57,6 +57,10 @@ pub struct Process {
     pub spending: Spending,
     /// How memory stands; `None` while it is not watched.
     pub memory: Cell<Option<Decision>>,
+    /// Pictures and files of clients' earlier turns.
+    pub media: RefCell<media::cache::Cache>,
+    /// How pictures are fetched, once one was.
+    pub visits: OnceCell<Visits>,
     /// What the predictor is told at its next look; more than it takes is lost.
     pub noted: RefCell<heapless::Vec<memory::Event, 16>>,
 }
@@ -134,6 +138,8 @@ impl Gateway {
                 places,
                 spending,
                 memory: Cell::default(),
+                media: RefCell::default(),
+                visits: OnceCell::new(),
                 noted: RefCell::default(),
             }),
             lanes,
@@ -294,6 +300,7 @@ impl Gateway {
         let news = self.store.borrow_mut().tick(now);
         news::say(self, &news);
         drills::tick(self, now);
+        self.process.media.borrow_mut().sweep(&self.config.images, now);
     }
 
     /// Gauges for the metrics page.

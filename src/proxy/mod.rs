@@ -19,6 +19,7 @@ pub mod gaps;
 pub mod gateway;
 pub mod head;
 pub mod listen;
+pub mod media;
 pub mod models;
 pub mod news;
 pub mod open;

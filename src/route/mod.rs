@@ -42,6 +42,8 @@ pub struct Candidate {
     /// The dialect that it is asked in: the client's where it speaks that, else its own, and the request and the answer
     /// are translated.
     pub wire: Dialect,
+    /// The request is written anew even in the client's own dialect: pictures or files that it names go along.
+    pub anew: bool,
     /// Its deadlines: the route's over the target's over its group's over the default.
     pub deadlines: Deadlines,
     /// Its context window, in tokens, where it is known.
@@ -75,6 +77,8 @@ pub struct Ask<'a> {
     pub minute: u16,
     /// Why a target, by its position, is not asked although it could serve the request: a budget, a drill.
     pub barred: &'a dyn Fn(usize) -> Option<Passed>,
+    /// The box holds the bytes of all files that the request names by their ids.
+    pub files: bool,
     /// Whether a target, by its position, has no room now: it can be waited for.
     pub full: &'a dyn Fn(usize) -> bool,
 }
@@ -85,7 +89,7 @@ impl<'a> Ask<'a> {
     pub fn bare(call: &'a Call) -> Self {
         static NONE: std::sync::LazyLock<HeaderMap> = std::sync::LazyLock::new(HeaderMap::new);
         let (client, egress) = (None, Egress::Anywhere);
-        Ask { call, client, headers: &NONE, egress, minute: 0, barred: &|_| None, full: &|_| false }
+        Ask { call, client, headers: &NONE, egress, minute: 0, barred: &|_| None, files: false, full: &|_| false }
     }
 
     /// Whether it is a turn after a conversation's first.
@@ -217,11 +221,15 @@ impl Plan {
         let passed = &mut self.passed;
         for candidates in [&mut self.candidates, &mut self.full] {
             candidates.retain(|candidate| {
-                let speaks = candidate.wire == dialect;
-                if !speaks {
-                    passed.push((candidate.target, Passed::Dialect));
-                }
-                speaks
+                let why = if candidate.wire != dialect {
+                    Passed::Dialect
+                } else if candidate.anew {
+                    Passed::Urls
+                } else {
+                    return true;
+                };
+                passed.push((candidate.target, why));
+                false
             });
         }
         self
@@ -273,6 +281,36 @@ pub const fn wire(kind: Kind, dialect: Dialect) -> Option<Dialect> {
         Kind::Anthropic => Dialect::Anthropic,
         Kind::Gemini => Dialect::Gemini,
     })
+}
+
+/// The same where the request is written anew, which none is in OpenAI's Responses or Ollama's generate.
+#[must_use]
+pub const fn wire_anew(kind: Kind, dialect: Dialect) -> Option<Dialect> {
+    match (wire(kind, dialect), kind) {
+        (Some(Dialect::OpenaiResponses), Kind::Ollama) | (Some(Dialect::OllamaGenerate), _) => {
+            Some(Dialect::OllamaChat)
+        }
+        (Some(Dialect::OpenaiResponses | Dialect::OpenaiCompletions), _) => Some(Dialect::OpenaiChat),
+        (wire, _) => wire,
+    }
+}
+
+/// Whether a target of this kind may be of the provider whose clients ask in this dialect, and so may know the ids of its
+/// files.
+#[must_use]
+pub const fn native(kind: Kind, dialect: Dialect) -> bool {
+    match kind {
+        Kind::Openai => matches!(
+            dialect,
+            Dialect::OpenaiChat
+                | Dialect::OpenaiCompletions
+                | Dialect::OpenaiResponses
+                | Dialect::OpenaiEmbeddings
+        ),
+        Kind::Anthropic => matches!(dialect, Dialect::Anthropic),
+        Kind::Gemini => matches!(dialect, Dialect::Gemini),
+        Kind::Ollama | Kind::Vllm | Kind::Llamacpp => false,
+    }
 }
 
 /// The path that a request to `target` has for the endpoint `path`. A base of the openai kind ends with its

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::passed::{Capability, Passed};
 use super::rules::{self, may_go};
 use super::weights::{self, Turns};
-use super::{Ask, Candidate, Plan, State, wire};
-use crate::config::{Config, Egress, Kind, Route, Target};
+use super::{Ask, Candidate, Plan, State, native, wire, wire_anew};
+use crate::config::{Config, Egress, Images, Kind, Place, Route, Target};
 use crate::dialect::Dialect;
 use crate::health::store::Store;
 use crate::health::{Standing, Why};
@@ -35,7 +35,7 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
         route: chosen,
         home: Vec::new(),
     };
-    let judge = Judge { store, ask, egress, now };
+    let judge = Judge { images: &config.images, store, ask, egress, now };
     let groups = route.and_then(|r| r.groups.as_ref()).unwrap_or(&config.router.groups);
     let (mut seats, mut full, mut by_rights) = (Vec::new(), Vec::new(), Vec::new());
     for (index, target) in config.targets.iter().enumerate() {
@@ -85,6 +85,7 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
 
 /// Decides about one target at a time.
 struct Judge<'a> {
+    images: &'a Images,
     store: &'a Store,
     ask: &'a Ask<'a>,
     egress: Egress,
@@ -151,6 +152,14 @@ impl Judge<'_> {
                 return Err(Passed::Lacks(what));
             }
         }
+        // What cannot be written anew goes as it is, or not at all.
+        let anew = call.dialect.converses();
+        if holds_urls_back(self.images, target, self.ask) && !(self.images.fetch && anew) {
+            return Err(Passed::Urls);
+        }
+        if call.needs.files && !native(target.kind, call.dialect) && !(self.ask.files && anew) {
+            return Err(Passed::Files);
+        }
         match target.context {
             Some(window) if call.prompt_tokens / PROMPT_ESTIMATE_FACTOR > u64::from(window) => {
                 Err(Passed::Context(window))
@@ -192,6 +201,11 @@ impl Judge<'_> {
             trial: matches!(summary.standing, Standing::Trial(_)),
         })
     }
+}
+
+/// Whether a target is not given the URLs that the request has, which it would fetch itself.
+fn holds_urls_back(images: &Images, target: &Target, ask: &Ask<'_>) -> bool {
+    ask.call.needs.urls && target.place != Place::Cloud && !images.local_urls
 }
 
 /// Vectors of different models do not mix: only `first` and its family stay. It is the one that would be asked
@@ -321,10 +335,15 @@ impl Terms<'_> {
             deadlines = deadlines.overlaid(over);
         }
         let asked = &self.ask.call.model;
+        let call = self.ask.call;
+        let anew = holds_urls_back(&self.config.images, target, self.ask)
+            || (call.needs.files && !native(target.kind, call.dialect));
+        let wire = if anew { wire_anew(target.kind, call.dialect) } else { wire(target.kind, call.dialect) };
         Candidate {
             target: index,
             model: target.models.resolve(asked).unwrap_or(asked).to_owned(),
-            wire: wire(target.kind, self.ask.call.dialect).unwrap_or(self.ask.call.dialect),
+            wire: wire.unwrap_or(call.dialect),
+            anew,
             deadlines,
             context: target.context,
             loads: target.kind == Kind::Ollama,

@@ -1,34 +1,39 @@
 //! Pictures and files in a body: data URLs, base64, what their first bytes say they are.
 
 use super::json::At;
-use super::{Blob, Source};
+use super::{Blob, Source, Text};
 use crate::dialect::request::BadRequest;
 
 /// The type of bytes of which nothing is known.
 pub(super) const UNKNOWN: &str = "application/octet-stream";
 
 /// A URL of any kind that a body may hold.
-pub(super) fn url(url: String, at: &At<'_>) -> Result<Source, BadRequest> {
+pub(super) fn url(url: impl Into<Text>, at: &At<'_>) -> Result<Source, BadRequest> {
+    let url = url.into();
+    // Of a picture's megabytes only the beginning is looked at.
     let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
     match scheme.as_str() {
-        "http" | "https" => Ok(Source::Url(url)),
+        "http" | "https" => Ok(Source::Url(url.into_string())),
         "data" => {
-            let (head, data) =
-                url.split_once(',').ok_or_else(|| at.bad("a data URL has a comma before its data"))?;
-            let head = head.get("data:".len()..).unwrap_or_default();
+            let comma = url.find(',').ok_or_else(|| at.bad("a data URL has a comma before its data"))?;
+            let head = url.get("data:".len()..comma).unwrap_or_default();
             let Some(head) = head.strip_suffix(";base64") else {
                 return Err(at.bad("a data URL must be in base64"));
             };
             let media_type = head.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-            self::data(Some(media_type).filter(|it| !it.is_empty()), data.to_owned(), at)
+            data(Some(media_type).filter(|it| !it.is_empty()), url.from(comma + 1), at)
         }
         _ => Err(at.bad("must be an http, https or data URL")),
     }
 }
 
 /// Base64, of a type that is told or read off its beginning.
-pub(super) fn data(media_type: Option<String>, base64: String, at: &At<'_>) -> Result<Source, BadRequest> {
-    let base64 = tidy(base64).ok_or_else(|| at.bad("broken base64"))?;
+pub(super) fn data(
+    media_type: Option<String>,
+    base64: impl Into<Text>,
+    at: &At<'_>,
+) -> Result<Source, BadRequest> {
+    let base64 = tidy(base64.into()).ok_or_else(|| at.bad("broken base64"))?;
     let media_type = match media_type {
         Some(told) if !plain(&told) => return Err(at.bad("not of a known MIME type")),
         Some(told) => told.to_ascii_lowercase(),
@@ -56,7 +61,7 @@ pub(super) fn resolved(blob: &Blob) -> (String, String) {
 }
 
 /// Base64 in its standard alphabet, padded, without line ends; nothing, if it is none.
-fn tidy(text: String) -> Option<String> {
+fn tidy(text: Text) -> Option<Text> {
     let digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let body = text.trim_end_matches('=');
     let padded = text.len().is_multiple_of(4) && text.len() - body.len() <= 2;
@@ -81,7 +86,7 @@ fn tidy(text: String) -> Option<String> {
         return None;
     }
     out.extend(std::iter::repeat_n('=', missing));
-    Some(out)
+    Some(out.into())
 }
 
 /// What the first bytes say, as they stand in base64.
@@ -98,8 +103,25 @@ fn sniff(base64: &str) -> Option<&'static str> {
     MAGIC.iter().find(|(start, _)| base64.starts_with(start)).map(|(_, media_type)| *media_type)
 }
 
+/// What a picture's first bytes say it is: of those that every provider with eyes takes.
+#[must_use]
+pub fn image_type(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', 0x0D, 0x0A, 0x1A, 0x0A, ..] => Some("image/png"),
+        [0xFF, 0xD8, 0xFF, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}
+
 /// The text behind base64 of a text file.
 pub(super) fn text(base64: &str) -> Option<String> {
+    String::from_utf8(bytes(base64)).ok()
+}
+
+/// The bytes behind base64 that was found to be good.
+pub(super) fn bytes(base64: &str) -> Vec<u8> {
     let value = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
         b'a'..=b'z' => Some(byte - b'a' + 26),
@@ -118,7 +140,7 @@ pub(super) fn text(base64: &str) -> Option<String> {
             bytes.push((held >> bits & 0xFF) as u8);
         }
     }
-    String::from_utf8(bytes).ok()
+    bytes
 }
 
 fn encode(bytes: &[u8]) -> String {
@@ -147,9 +169,9 @@ mod tests {
             let there = encode(words.as_bytes());
             prop_assert_eq!(text(&there), Some(words.clone()));
             if !words.is_empty() {
-                prop_assert_eq!(tidy(there.clone()), Some(there.clone()));
+                prop_assert_eq!(tidy(there.clone().into()), Some(there.clone().into()));
                 let bare = there.trim_end_matches('=').replace('+', "-").replace('/', "_");
-                prop_assert_eq!(tidy(bare), Some(there));
+                prop_assert_eq!(tidy(bare.into()), Some(there.into()));
             }
         }
     }
@@ -157,9 +179,9 @@ mod tests {
     #[test]
     fn broken_base64_is_told() {
         for broken in ["", "A", "AB=C", "A===", "AB!=", "ABCDE", "=", "AA=", "héll"] {
-            assert_eq!(tidy(broken.to_owned()), None, "{broken}");
+            assert_eq!(tidy(broken.to_owned().into()), None, "{broken}");
         }
-        assert_eq!(tidy("QUJD\r\nREVG".to_owned()).as_deref(), Some("QUJDREVG"));
+        assert_eq!(tidy("QUJD\r\nREVG".to_owned().into()).as_deref(), Some("QUJDREVG"));
     }
 
     #[test]

@@ -8,15 +8,18 @@ use http::{HeaderMap, Method, Request};
 
 use super::{Driver, Kept, Stage};
 use crate::cause::{Cause, Failure};
-use crate::config::{Config, Kind, Place, Target, hidden};
+use crate::config::{Kind, Target, hidden};
 use crate::dialect::request::{Call, Changes};
-use crate::dialect::{self, Dialect, conversation};
+use crate::dialect::conversation::{self, Cannot};
+use crate::dialect::{self, Dialect};
 use crate::gate::pool::Buffer;
 use crate::gate::{Gate, Rules, Verdict, answer};
 use crate::limits;
 use crate::observe::{Limit, Outcome, translate_events};
 use crate::proxy::exchange::{Action, Event};
+use crate::proxy::gateway::Gateway;
 use crate::proxy::head::{self, HeadKind};
+use crate::proxy::media::{self, Held};
 use crate::proxy::refusal;
 use crate::proxy::relay::Edits;
 use crate::proxy::upstream::{Reply, RequestBody, SendError};
@@ -52,6 +55,10 @@ impl Driver {
     }
 
     pub(super) async fn send(&mut self) -> Action {
+        // Of a later target: the first one's were there before its time began.
+        if let Err(action) = self.pictures(self.attempt.candidate).await {
+            return action;
+        }
         let request = match self.request() {
             Ok(request) => request,
             Err(failure) => return self.failed(failure),
@@ -109,17 +116,42 @@ impl Driver {
         let job = &self.job;
         let source = Source {
             id: &job.id,
-            config: &job.gateway.config,
             call: &job.call,
             method: &job.method,
             path: &job.path,
             headers: &job.headers,
             credential: &job.credential,
             body: &job.body.bytes,
+            gateway: &job.gateway,
+            media: &job.media,
         };
         let (request, edits) = source.request(candidate)?;
         self.attempt.edits = edits;
         Ok(request)
+    }
+
+    /// Fetches what the first target must be given, before any deadline of its own runs. False: there is nobody left to
+    /// answer to.
+    pub(super) async fn first_pictures(&mut self) -> bool {
+        match self.pictures(0).await {
+            Ok(()) => true,
+            Err(Action::Refuse(cause)) => {
+                self.refuse(cause).await;
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// The pictures that this candidate must be given, where the request has only their URLs.
+    async fn pictures(&mut self, candidate: usize) -> Result<(), Action> {
+        let gateway = Rc::clone(&self.job.gateway);
+        let wants = |candidate| media::wants_pictures(&gateway, &self.job.call, candidate);
+        if !self.plan.candidates.get(candidate).is_some_and(wants) {
+            return Ok(());
+        }
+        let (held, call, body) = (Rc::clone(&self.job.media), &self.job.call, &self.job.body.bytes);
+        self.pace.run(held.fetch_all(&gateway, call, body)).await
     }
 
     pub(super) async fn take_room(&mut self) -> bool {
@@ -154,7 +186,8 @@ impl Driver {
 /// What requests to targets are made of.
 pub(super) struct Source<'a> {
     pub(super) id: &'a str,
-    pub(super) config: &'a Config,
+    pub(super) gateway: &'a Gateway,
+    pub(super) media: &'a Held,
     pub(super) call: &'a Call,
     pub(super) method: &'a Method,
     pub(super) path: &'a str,
@@ -166,10 +199,11 @@ pub(super) struct Source<'a> {
 impl Source<'_> {
     /// The request to this candidate, and what must be changed in its answer because of it.
     pub(super) fn request(&self, candidate: &Candidate) -> Result<(Request<RequestBody>, Edits), Failure> {
-        let target = self.config.targets.get(candidate.target).ok_or(Failure::new(Cause::Internal))?;
+        let config = &self.gateway.config;
+        let target = config.targets.get(candidate.target).ok_or(Failure::new(Cause::Internal))?;
         let call = self.call;
-        if candidate.wire != call.dialect {
-            return self.translated(candidate, target);
+        if candidate.anew || candidate.wire != call.dialect {
+            return self.written(candidate, target);
         }
         let counts = matches!(call.dialect, Dialect::OpenaiChat | Dialect::OpenaiCompletions);
         let changes = Changes {
@@ -194,27 +228,36 @@ impl Source<'_> {
         Ok((request.map_err(|e| Failure::with(Cause::Internal, &e.to_string()))?, edits))
     }
 
-    /// The same for a target of another dialect: written anew from what the client said.
-    fn translated(
+    /// The same for a target of another dialect, or with what the body only names: written anew from what the client
+    /// said.
+    fn written(
         &self,
         candidate: &Candidate,
         target: &Target,
     ) -> Result<(Request<RequestBody>, Edits), Failure> {
-        let asked = conversation::decode(self.call.dialect, self.body)
+        let config = &self.gateway.config;
+        let same = candidate.wire == self.call.dialect;
+        // An answer of the client's own dialect is not made anew, and has what it was asked for.
+        let asks_usage = target.include_usage && !(same && target.kind == Kind::Llamacpp);
+        let asked = conversation::decode_shared(self.call.dialect, self.body)
             .map_err(|bad| Failure::with(Cause::Untranslatable, &bad.message))?;
         let terms = conversation::Terms {
             to: candidate.wire,
             model: &candidate.model,
             flavor: flavor(target.kind),
-            ask_usage: target.include_usage,
-            strict: self.config.translation.strict,
-            urls: target.place == Place::Cloud,
-            files: false,
+            ask_usage: asks_usage,
+            strict: config.translation.strict,
+            urls: media::may_have_urls(self.gateway, target.place),
+            files: route::native(target.kind, self.call.dialect),
             loading: true,
-            resolve: &|_| None,
+            resolve: &|reference| self.media.blob(self.gateway, reference),
         };
-        let encoded = conversation::encode(&asked, &terms)
-            .map_err(|cannot| Failure::with(Cause::Untranslatable, &cannot.words(&target.name)))?;
+        let encoded = conversation::encode(&asked, &terms).map_err(|cannot| {
+            let words = cannot.words(&target.name);
+            let why = matches!(cannot, Cannot::Url { .. }).then(|| self.media.why()).flatten();
+            let words = why.map_or(words.clone(), |why| format!("{words}: {why}"));
+            Failure::with(Cause::Untranslatable, &words)
+        })?;
         if !encoded.dropped.is_empty() {
             let dropped: Vec<_> =
                 encoded.dropped.iter().map(|it| format!("{} {}", it.field, it.why)).collect();
@@ -223,10 +266,22 @@ impl Source<'_> {
         let path = route::joined_path(target, &encoded.path);
         let mut request = Request::builder().method(Method::POST).uri(path);
         if let Some(headers) = request.headers_mut() {
-            head::to_other_dialect(headers, self.headers, target, self.credential);
+            if same {
+                head::to_upstream(headers, self.headers, target, self.credential);
+            } else {
+                head::to_other_dialect(headers, self.headers, target, self.credential);
+            }
         }
         let request = request.body(RequestBody::new(vec![Bytes::from(encoded.body)]));
-        let edits = Edits { hide_thinking: asked.thinking.on == Some(false), ..Edits::default() };
+        let edits = if same {
+            let counts = candidate.wire == Dialect::OpenaiChat && asks_usage;
+            Edits {
+                hide_usage: counts && self.call.stream && !self.call.wants_usage,
+                ..Edits::default()
+            }
+        } else {
+            Edits { hide_thinking: asked.thinking.on == Some(false), ..Edits::default() }
+        };
         Ok((request.map_err(|e| Failure::with(Cause::Internal, &e.to_string()))?, edits))
     }
 }

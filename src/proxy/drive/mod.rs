@@ -25,6 +25,7 @@ use super::cancel::{Cancel, Registered};
 use super::clock::Clock;
 use super::exchange::{Action, Event, Exchange};
 use super::gateway::Gateway;
+use super::media::Held;
 use super::outlet::Outlet;
 use super::relay::{Edits, Relay};
 use super::upstream::{Link, Reply};
@@ -57,6 +58,10 @@ pub struct Job {
     pub call: Call,
     /// Its body.
     pub body: HeldBody,
+    /// What its references to pictures and files led to.
+    pub media: Rc<Held>,
+    /// The box has the bytes of all files that it names by their ids.
+    pub files: bool,
     /// The client's header fields that may go upstream.
     pub headers: HeaderMap,
     /// The client's own credential, for targets with `forward_key`.
@@ -99,6 +104,7 @@ impl Job {
             minute: if by_the_clock { crate::time::local_minute() } else { 0 },
             barred: &barred,
             full: &full,
+            files: self.files,
             ..Ask::bare(&self.call)
         };
         let store = gateway.store.borrow();
@@ -212,6 +218,9 @@ impl Driver {
         }
         if self.plan.candidates.is_empty() {
             return self.no_candidate();
+        }
+        if !self.first_pictures().await {
+            return;
         }
         if self.job.call.stream && !self.take_room().await {
             return;

@@ -166,7 +166,7 @@ impl<'a> Encoding<'a> {
     fn sent(&self, medium: &'a Media, urls: bool, files: bool) -> Result<Sent<'a>, Cannot> {
         let (reference, cannot) = match &medium.source {
             Source::Data { media_type, base64 } => {
-                return Ok(Sent::Data(Cow::Borrowed(media_type), Cow::Borrowed(base64)));
+                return Ok(Sent::Data(Cow::Borrowed(media_type), Cow::Borrowed(&**base64)));
             }
             Source::Url(url) if urls && self.terms.urls => return Ok(Sent::Url(url)),
             Source::File(id) if files && self.terms.files => return Ok(Sent::File(id)),
