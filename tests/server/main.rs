@@ -16,6 +16,7 @@ mod cancel;
 mod endpoints;
 mod health;
 mod hedges;
+mod images;
 mod keys;
 mod limits;
 mod operating;

@@ -151,7 +151,7 @@ fn no_address_but_a_public_one_is_asked() {
             ("http://gone.test/".to_owned(), vec![], "gone.test"),
             (format!("http://u:p@pics.test:{port}/"), vec![HERE], "a user or a password"),
             ("ftp://pics.test/".to_owned(), vec![HERE], "no http or https"),
-            ("file:///etc/passwd".to_owned(), vec![], "not a whole one"),
+            ("file:///etc/passwd".to_owned(), vec![], "its URL"),
             (format!("http://pics.test/{}", "a".repeat(9000)), vec![HERE], "longer than"),
         ] {
             let (picture, _) = fetch(&rules(), &url, found).await;

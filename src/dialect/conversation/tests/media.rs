@@ -186,7 +186,7 @@ fn a_large_picture_is_not_copied_out_of_the_body() {
             chat(json!([{"role":"user","content":[{"type":"file","file":{"file_data":data}}]}])),
         ),
     ] {
-        let body = bytes::Bytes::from(body.to_string());
+        let body = Bytes::from(body.to_string());
         let talk = decode_shared(client, &body).unwrap();
         assert_eq!(talk, decode(client, &body).unwrap(), "{client:?}");
         let media: Vec<_> = talk.media().collect();
