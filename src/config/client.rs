@@ -264,7 +264,8 @@ pub(super) fn default_admin(walk: &Walk<'_>) -> Option<PathBuf> {
 
 /// `hosts`: lower case, no port.
 pub(super) fn hosts(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Vec<String> {
-    let hint = "write the name alone, without http://, port or *; IP addresses are let in without being named";
+    let hint =
+        "write the name alone, without http://, port or *; IP addresses are let in without being named";
     host_names(walk, top, "hosts", "[\"box.lan\"]", hint)
 }
 

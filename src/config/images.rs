@@ -71,7 +71,8 @@ pub(super) fn images(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Images {
 
 impl Flat {
     pub(super) fn images(&mut self, images: &Images) {
-        let Images { fetch, hosts, private_hosts, max_bytes, timeout, local_urls, cache, cache_time } = images;
+        let Images { fetch, hosts, private_hosts, max_bytes, timeout, local_urls, cache, cache_time } =
+            images;
         self.all(
             "images",
             &[

@@ -89,7 +89,16 @@ impl<'a> Ask<'a> {
     pub fn bare(call: &'a Call) -> Self {
         static NONE: std::sync::LazyLock<HeaderMap> = std::sync::LazyLock::new(HeaderMap::new);
         let (client, egress) = (None, Egress::Anywhere);
-        Ask { call, client, headers: &NONE, egress, minute: 0, barred: &|_| None, files: false, full: &|_| false }
+        Ask {
+            call,
+            client,
+            headers: &NONE,
+            egress,
+            minute: 0,
+            barred: &|_| None,
+            files: false,
+            full: &|_| false,
+        }
     }
 
     /// Whether it is a turn after a conversation's first.

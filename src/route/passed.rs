@@ -77,13 +77,10 @@ impl Passed {
     /// request alone.
     #[must_use]
     pub const fn is_told(self) -> bool {
-        self.passes() || matches!(
+        self.passes()
+            || matches!(
                 self,
-                Passed::LocalOnly(_)
-                    | Passed::Lacks(_)
-                    | Passed::Context(_)
-                    | Passed::Urls
-                    | Passed::Files
+                Passed::LocalOnly(_) | Passed::Lacks(_) | Passed::Context(_) | Passed::Urls | Passed::Files
             )
     }
 
@@ -110,7 +107,9 @@ impl Passed {
                 "is not given URLs of pictures, since it would fetch them itself (send the picture in base64, or see \
                  `images.fetch` and `images.local_urls`)"
             }
-            Passed::Files => "does not know that file's id, which is another provider's (send the file in base64)",
+            Passed::Files => {
+                "does not know that file's id, which is another provider's (send the file in base64)"
+            }
             Passed::Context(tokens) => {
                 return format!("has a context window of {tokens} tokens, too small for this prompt");
             }

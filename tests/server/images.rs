@@ -46,7 +46,8 @@ fn a_url_is_held_back_from_a_server_here_and_goes_to_a_cloud_as_it_is() {
         let (here, far) =
             (SimServer::start(healthy("a")).await.unwrap(), SimServer::start(healthy("b")).await.unwrap());
         let body = picture("http://127.0.0.1:1/a.png");
-        let both = groups(&["box", "far"]) + &target("box", "vllm", &here, "") + &cloud("far", "openai", &far);
+        let both =
+            groups(&["box", "far"]) + &target("box", "vllm", &here, "") + &cloud("far", "openai", &far);
         let program = Program::start(&both).await;
         let answer = ask(program.addr, "POST", CHAT, &[], &body).await;
         assert_eq!((answer.status, answer.header("x-edgeward-target")), (200, Some("far")));
@@ -97,9 +98,21 @@ fn a_fetched_picture_goes_along_in_every_dialect() {
             ("vllm", CHAT, picture(&url), "/messages/0/content/1/image_url/url", json!(PNG_URL)),
             ("llamacpp", CHAT, picture(&url), "/messages/0/content/1/image_url/url", json!(PNG_URL)),
             ("ollama", CHAT, picture(&url), "/messages/0/content/1/image_url/url", json!(PNG_URL)),
-            ("vllm", "/v1/responses", responses.to_string(), "/messages/0/content/0/image_url/url", json!(PNG_URL)),
+            (
+                "vllm",
+                "/v1/responses",
+                responses.to_string(),
+                "/messages/0/content/0/image_url/url",
+                json!(PNG_URL),
+            ),
             ("ollama", "/v1/responses", responses.to_string(), "/messages/0/images/0", json!("iVBORw0KGgo=")),
-            ("vllm", "/v1/messages", messages.to_string(), "/messages/0/content/0/source/data", json!("iVBORw0KGgo=")),
+            (
+                "vllm",
+                "/v1/messages",
+                messages.to_string(),
+                "/messages/0/content/0/source/data",
+                json!("iVBORw0KGgo="),
+            ),
         ] {
             let config = FETCH.to_owned() + &groups(&["box"]) + &target("box", kind, &here, "");
             let program = Program::start(&config).await;
@@ -108,7 +121,7 @@ fn a_fetched_picture_goes_along_in_every_dialect() {
             let sent = sent(&here);
             assert_eq!(sent.pointer(at), Some(&want), "{kind} {path}: {sent}");
             assert!(!sent.to_string().contains("http"), "{sent}");
-            if path == CHAT {
+            if path == CHAT && kind != "ollama" {
                 // What the server knows beyond its protocol stays, and no usage is shown that nobody asked for.
                 assert_eq!(sent["top_k"], 3, "{sent}");
                 assert!(!answer.text().contains("\"usage\":{"), "{}", answer.text());
@@ -157,8 +170,11 @@ fn a_picture_that_cannot_be_had_leaves_the_target_out_and_says_why() {
 }
 
 fn key(name: &str) -> String {
-    let hash: String =
-        digest(&SHA256, format!("{name}-0123456789abcdef").as_bytes()).as_ref().iter().map(|b| format!("{b:02x}")).collect();
+    let hash: String = digest(&SHA256, format!("{name}-0123456789abcdef").as_bytes())
+        .as_ref()
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
     format!("[[key]]\nname = \"{name}\"\nsha256 = \"{hash}\"\n")
 }
 
@@ -187,7 +203,8 @@ fn what_one_client_has_shown_is_kept_for_it_alone() {
         ] {
             let program = Program::start(&config).await;
             let before = host.counts().requests;
-            let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            let headers: Vec<(&str, &str)> =
+                headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
             for _ in 0..2 {
                 assert_eq!(ask(program.addr, "POST", CHAT, &headers, &body).await.status, 200);
             }
@@ -212,7 +229,12 @@ fn a_file_id_goes_to_its_provider_alone_or_as_the_bytes_that_were_seen() {
         let one = [("Authorization", bearer("one"))];
         let one: Vec<(&str, &str)> = one.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let answer = ask(program.addr, "POST", CHAT, &one, &by_id).await;
-        assert_eq!((answer.status, answer.header("x-edgeward-target")), (200, Some("far")), "{}", answer.text());
+        assert_eq!(
+            (answer.status, answer.header("x-edgeward-target")),
+            (200, Some("far")),
+            "{}",
+            answer.text()
+        );
         assert_eq!(sent(&far)["messages"][0]["content"][0]["file"]["file_id"], "file-7");
         assert_eq!(here.counts().requests, 0);
         // Seen once with its bytes, it goes anywhere, but for nobody else.

@@ -22,8 +22,8 @@ use super::request::BadRequest;
 use bytes::Bytes;
 pub use json::Json;
 pub use media::image_type;
-pub use text::Text;
 pub use terms::{Blob, Cannot, Dropped, Encoded, Flavor, Reference, Terms};
+pub use text::Text;
 
 /// One request, provider-neutral.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,8 +9,8 @@ use http::{HeaderMap, Method, Request};
 use super::{Driver, Kept, Stage};
 use crate::cause::{Cause, Failure};
 use crate::config::{Kind, Target, hidden};
-use crate::dialect::request::{Call, Changes};
 use crate::dialect::conversation::{self, Cannot};
+use crate::dialect::request::{Call, Changes};
 use crate::dialect::{self, Dialect};
 use crate::gate::pool::Buffer;
 use crate::gate::{Gate, Rules, Verdict, answer};
@@ -275,10 +275,7 @@ impl Source<'_> {
         let request = request.body(RequestBody::new(vec![Bytes::from(encoded.body)]));
         let edits = if same {
             let counts = candidate.wire == Dialect::OpenaiChat && asks_usage;
-            Edits {
-                hide_usage: counts && self.call.stream && !self.call.wants_usage,
-                ..Edits::default()
-            }
+            Edits { hide_usage: counts && self.call.stream && !self.call.wants_usage, ..Edits::default() }
         } else {
             Edits { hide_thinking: asked.thinking.on == Some(false), ..Edits::default() }
         };

@@ -100,9 +100,15 @@ mod tests {
 
     #[test]
     fn the_internet_is_public_and_the_rest_is_told_apart() {
-        for public in
-            ["1.1.1.1", "8.8.8.8", "100.63.255.255", "100.128.0.0", "172.15.0.1", "172.32.0.1", "223.255.255.255"]
-        {
+        for public in [
+            "1.1.1.1",
+            "8.8.8.8",
+            "100.63.255.255",
+            "100.128.0.0",
+            "172.15.0.1",
+            "172.32.0.1",
+            "223.255.255.255",
+        ] {
             assert_eq!(of(public), Reach::Public, "{public}");
             assert_eq!(of(&format!("::ffff:{public}")), Reach::Public, "{public}");
             assert_eq!(of(&format!("64:ff9b::{public}")), Reach::Public, "{public}");
@@ -110,9 +116,15 @@ mod tests {
         for public in ["2606:4700::1111", "2a00:1450::1", "2001:200::1", "3ffe::1"] {
             assert_eq!(of(public), Reach::Public, "{public}");
         }
-        for private in
-            ["10.1.2.3", "127.0.0.1", "127.9.9.9", "172.16.0.1", "172.31.255.255", "192.168.1.1", "100.64.0.1"]
-        {
+        for private in [
+            "10.1.2.3",
+            "127.0.0.1",
+            "127.9.9.9",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "100.64.0.1",
+        ] {
             assert_eq!(of(private), Reach::Private, "{private}");
             assert_eq!(of(&format!("::ffff:{private}")), Reach::Private, "{private}");
             assert_eq!(of(&format!("64:ff9b::{private}")), Reach::Private, "{private}");

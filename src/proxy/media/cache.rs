@@ -49,7 +49,9 @@ impl Name {
 /// OpenAI's protocols share their files.
 const fn provider(dialect: Dialect) -> Dialect {
     match dialect {
-        Dialect::OpenaiResponses | Dialect::OpenaiCompletions | Dialect::OpenaiEmbeddings => Dialect::OpenaiChat,
+        Dialect::OpenaiResponses | Dialect::OpenaiCompletions | Dialect::OpenaiEmbeddings => {
+            Dialect::OpenaiChat
+        }
         own => own,
     }
 }
@@ -146,7 +148,13 @@ mod tests {
     fn what_one_client_has_shown_is_no_other_clients() {
         let (mut cache, now) = (Cache::default(), crate::time::now());
         cache.put([1; 32], url("u"), blob(10), &rules(4000), now);
-        cache.put([1; 32], Reference::File(Dialect::OpenaiResponses, "f").into(), blob(10), &rules(4000), now);
+        cache.put(
+            [1; 32],
+            Reference::File(Dialect::OpenaiResponses, "f").into(),
+            blob(10),
+            &rules(4000),
+            now,
+        );
         assert!(cache.get(&[1; 32], Reference::Url("u"), now).is_some());
         assert!(cache.get(&[2; 32], Reference::Url("u"), now).is_none());
         // A file is known at its provider, by whichever of its protocols.
@@ -187,7 +195,10 @@ mod tests {
         cache.put([1; 32], url("d"), blob(400), &rules(4000), now);
         assert!(cache.get(&[1; 32], Reference::Url("c"), now).is_none(), "the one not asked for since");
         cache.put([1; 32], url("b"), blob(1001), &rules(4000), now);
-        assert!(cache.get(&[1; 32], Reference::Url("b"), now).is_none(), "too large, and the old one is stale");
+        assert!(
+            cache.get(&[1; 32], Reference::Url("b"), now).is_none(),
+            "too large, and the old one is stale"
+        );
     }
 
     proptest! {

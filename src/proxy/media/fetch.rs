@@ -55,7 +55,9 @@ impl Fetch<'_> {
                 | StatusCode::FOUND
                 | StatusCode::SEE_OTHER
                 | StatusCode::TEMPORARY_REDIRECT
-                | StatusCode::PERMANENT_REDIRECT => place = place.moved(reply.headers.get(header::LOCATION))?,
+                | StatusCode::PERMANENT_REDIRECT => {
+                    place = place.moved(reply.headers.get(header::LOCATION))?
+                }
                 status => return Err(format!("its host answered {}", status.as_u16())),
             }
         }
@@ -95,7 +97,8 @@ impl Fetch<'_> {
         }
         let most = self.rules.max_bytes;
         let too_large = || format!("it is larger than {} (images.max_bytes)", show_bytes(most));
-        let length = reply.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let length =
+            reply.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         if length.is_some_and(|length: usize| length > most) {
             return Err(too_large());
         }
@@ -145,7 +148,8 @@ impl Place {
             return Err(format!("its URL is longer than {} bytes", limits::IMAGE_URL_BYTES));
         }
         let uri: Uri = url.parse().map_err(|_| "its URL cannot be read")?;
-        let (scheme, authority) = uri.scheme_str().zip(uri.authority()).ok_or("its URL is not a whole one")?;
+        let (scheme, authority) =
+            uri.scheme_str().zip(uri.authority()).ok_or("its URL is not a whole one")?;
         if authority.as_str().contains('@') {
             return Err("its URL has a user or a password in it".to_owned());
         }

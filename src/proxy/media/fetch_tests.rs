@@ -49,8 +49,7 @@ impl Host {
 }
 
 fn answer(kind: &str, body: &[u8]) -> Vec<u8> {
-    let head =
-        format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n", body.len());
     [head.as_bytes(), body].concat()
 }
 
@@ -80,7 +79,9 @@ async fn fetch(rules: &Images, url: &str, found: Found) -> (Result<Picture, Stri
         Box::pin(async move {
             let address = address.map(str::to_owned).or(host.parse::<IpAddr>().ok().map(|it| it.to_string()));
             match address {
-                Some(text) => Ok(text.split(' ').map(|it| SocketAddr::new(it.parse().unwrap(), port)).collect()),
+                Some(text) => {
+                    Ok(text.split(' ').map(|it| SocketAddr::new(it.parse().unwrap(), port)).collect())
+                }
                 None => Err(Failure::with(Cause::Unreachable, &host)),
             }
         })
@@ -143,7 +144,11 @@ fn no_address_but_a_public_one_is_asked() {
             (format!("http://[::ffff:127.0.0.1]:{port}/"), vec![], "on this network"),
             (format!("http://evil.test:{port}/"), vec![("evil.test", "127.0.0.1")], "`images.private_hosts`"),
             // One good address does not make up for a bad one, wherever it stands.
-            (format!("http://evil.test:{port}/"), vec![("evil.test", "1.1.1.1 127.0.0.1")], "on this network"),
+            (
+                format!("http://evil.test:{port}/"),
+                vec![("evil.test", "1.1.1.1 127.0.0.1")],
+                "on this network",
+            ),
             (format!("http://evil.test:{port}/"), vec![("evil.test", "10.0.0.1 1.1.1.1")], "on this network"),
             // For no one, whatever the configuration says.
             ("http://pics.test/".to_owned(), vec![("pics.test", "169.254.169.254")], "nothing is fetched"),
@@ -211,8 +216,7 @@ fn what_is_no_picture_or_too_large_is_refused() {
     run(async {
         let rules = Images { max_bytes: 1000, ..rules() };
         let large = [PNG, &[0; 1000]].concat();
-        let endless =
-            [&b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\n\r\n"[..], &large, &large].concat();
+        let endless = [&b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\n\r\n"[..], &large, &large].concat();
         let short = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nContent-Length: 50\r\n\r\nabc".to_vec();
         for (said, why) in [
             (answer("text/html", b"<html>"), "no picture"),

@@ -104,7 +104,9 @@ impl Held {
         for (at, url) in urls.into_iter().enumerate() {
             let found = if at < limits::IMAGES_FETCHED_MAX {
                 let one = tokio::time::timeout_at(late, picture(gateway, url)).await;
-                one.unwrap_or_else(|_| Err(format!("it was not there within {:?} (images.timeout)", rules.timeout)))
+                one.unwrap_or_else(|_| {
+                    Err(format!("it was not there within {:?} (images.timeout)", rules.timeout))
+                })
             } else {
                 Err(format!("the request names more than {}", limits::IMAGES_FETCHED_MAX))
             };

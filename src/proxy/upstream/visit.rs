@@ -41,9 +41,7 @@ impl Visits {
             forward = slot::forward_for(&authority(&url), &self.proxies).map_err(internal)?;
         }
         let tcp = match (&forward, addresses.first()) {
-            (Some(proxy), Some(first)) => {
-                dial::tunnel(proxy, &first.ip().to_string(), first.port()).await?
-            }
+            (Some(proxy), Some(first)) => dial::tunnel(proxy, &first.ip().to_string(), first.port()).await?,
             _ => dial::at(addresses).await?,
         };
         let slot = Rc::new(Slot::visited(url, tls).map_err(internal)?);

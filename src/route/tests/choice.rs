@@ -516,13 +516,19 @@ fn what_a_server_must_not_fetch_is_held_back_from_it_or_goes_along() {
     let targets = [
         target("box", ""),
         target("shelf", "").replace("place = \"local\"", "place = \"lan\""),
-        target("cloud", "models = { \"*\" = \"m\" }").replace("place = \"local\"", "place = \"cloud\"").replace("vllm", "openai").replace("http://127.0.0.1:8000", "https://api.example.com/v1"),
+        target("cloud", "models = { \"*\" = \"m\" }")
+            .replace("place = \"local\"", "place = \"cloud\"")
+            .replace("vllm", "openai")
+            .replace("http://127.0.0.1:8000", "https://api.example.com/v1"),
     ]
     .concat();
     let body = |part: &str| format!(r#"{{"model":"m","messages":[{{"role":"user","content":[{part}]}}]}}"#);
     let url = body(r#"{"type":"image_url","image_url":{"url":"https://h/a.png"}}"#);
     let file = body(r#"{"type":"file","file":{"file_id":"file-1"}}"#);
-    let input = url.replace("messages", "input").replace(r#""image_url","image_url":{"url":"https://h/a.png"}"#, r#""input_image","image_url":"https://h/a.png""#);
+    let input = url.replace("messages", "input").replace(
+        r#""image_url","image_url":{"url":"https://h/a.png"}"#,
+        r#""input_image","image_url":"https://h/a.png""#,
+    );
     let asked = |images: &str, dialect: Dialect, body: &str, files: bool| {
         let config = config(&format!("{images}{targets}"));
         let call = crate::dialect::request::decode(dialect, body.as_bytes()).unwrap();

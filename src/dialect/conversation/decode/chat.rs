@@ -366,7 +366,8 @@ fn part(talk: &mut Conversation, mut fields: Fields<'_>) -> Result<Part, BadRequ
             let at = here.key("input_audio");
             let mut inner = Fields::new(fields.take("input_audio").ok_or_else(|| at.bad("is missing"))?, at)?;
             let format = inner.text("format")?;
-            let source = media::data(Some(format!("audio/{format}")), inner.long_text("data")?, &at.key("data"))?;
+            let source =
+                media::data(Some(format!("audio/{format}")), inner.long_text("data")?, &at.key("data"))?;
             Ok(Part::Media(super::medium(MediaKind::Audio, source, &here)))
         }
         "file" => {
