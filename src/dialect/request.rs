@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::Dialect;
 use super::needs::Scan;
-pub use super::needs::{Conversation, Needs};
+pub use super::needs::{Conversation, Form, Named, Needs};
 use crate::limits;
 use crate::wire::json;
 
@@ -39,6 +39,10 @@ pub struct Call {
     pub prompt_tokens: u64,
     /// What not every target can do.
     pub needs: Needs,
+    /// What the body only names.
+    pub named: Vec<Named>,
+    /// It names more than that.
+    pub names_more: bool,
     /// Which conversation it belongs to, where there is one.
     pub conversation: Option<Conversation>,
     spans: Spans,
@@ -127,7 +131,7 @@ pub type Edit = (Range<usize>, Vec<u8>);
 /// that names it.
 pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Call, BadRequest> {
     let profile = json::profile(body).map_err(|_| BadRequest::too_deep())?;
-    let scan = Scan::new(dialect);
+    let scan = Scan::new(dialect, body);
     let mut reader = Reader { body, seen: HashSet::new(), call: Draft::default(), scan, fault: None };
     let mut de = serde_json::Deserializer::from_slice(body);
     let parsed = (&mut reader).deserialize(&mut de).and_then(|()| de.end());
@@ -149,6 +153,8 @@ pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Call, BadRequest> {
         prompt_tokens: profile.estimated_tokens(),
         needs: reader.scan.needs,
         conversation: reader.scan.conversation(),
+        named: reader.scan.references,
+        names_more: reader.scan.more,
         spans: Spans { open, any: !reader.seen.is_empty(), ..draft.spans },
     })
 }
@@ -167,6 +173,8 @@ impl Call {
             choices: 1,
             prompt_tokens: 0,
             needs: Needs::default(),
+            named: Vec::new(),
+            names_more: false,
             conversation: None,
             spans: Spans::default(),
         }
@@ -199,13 +207,43 @@ impl Call {
             }
             edits.push((self.spans.open..self.spans.open, first_members));
         }
-        // A handful.
-        let mut sorted: Vec<Edit> = Vec::with_capacity(edits.len());
-        for edit in edits {
-            let at = sorted.partition_point(|(before, _)| before.start <= edit.0.start);
-            sorted.insert(at, edit);
+        sorted(edits)
+    }
+
+    /// The same with the bytes of what the body only names: `inline` gives a reference's type and its bytes in base64, or
+    /// nothing where it may stay as it is.
+    ///
+    /// # Errors
+    /// What `inline` gave; `None`: it cannot be done in this body.
+    pub fn edits_inlined<E>(
+        &self,
+        changes: &Changes<'_>,
+        body: &[u8],
+        mut inline: impl FnMut(bool, &str) -> Result<Option<(String, String)>, E>,
+    ) -> Result<Vec<Edit>, Option<E>> {
+        let mut edits = self.edits(changes);
+        for named in &self.named {
+            let text =
+                body.get(named.text.clone()).and_then(|text| serde_json::from_slice::<String>(text).ok());
+            let Some(text) = text else { return Err(None) };
+            let Some((media_type, base64)) = inline(named.is_url, &text).map_err(Some)? else { continue };
+            let url = format!("data:{media_type};base64,{base64}");
+            edits.push(match &named.form {
+                Form::Url => (named.text.clone(), quote(&url)),
+                Form::Member(member, name) => {
+                    (member.clone(), [&quote(name), &b":"[..], &quote(&url)].concat())
+                }
+                Form::Source(source) => {
+                    let (kind, data) = (quote(&media_type), quote(&base64));
+                    let parts =
+                        [br#"{"type":"base64","media_type":"#, &kind[..], br#","data":"#, &data[..], b"}"];
+                    (source.clone(), parts.concat())
+                }
+            });
         }
-        sorted
+        let edits = sorted(edits);
+        let apart = edits.windows(2).all(|two| two[0].0.end <= two[1].0.start);
+        if apart && !self.names_more { Ok(edits) } else { Err(None) }
     }
 
     fn ask_usage(&self, edits: &mut Vec<Edit>, first_members: &mut Vec<u8>) {
@@ -225,6 +263,16 @@ impl Call {
             }
         }
     }
+}
+
+/// A handful.
+fn sorted(edits: Vec<Edit>) -> Vec<Edit> {
+    let mut sorted: Vec<Edit> = Vec::with_capacity(edits.len());
+    for edit in edits {
+        let at = sorted.partition_point(|(before, _)| before.start <= edit.0.start);
+        sorted.insert(at, edit);
+    }
+    sorted
 }
 
 /// A body with its edits, without copying it: the slices that make it up.

@@ -28,6 +28,9 @@ pub const MEDIA_CACHE_SHARE: usize = 4;
 pub const MEDIA_CACHE_TIME: Duration = Duration::from_secs(15 * 60);
 /// Pictures and files that are kept; each has a name as well.
 pub const MEDIA_CACHE_ITEMS: usize = 256;
+/// Pictures and files that a body names and that may go along in it; one that names more is not given to who must not
+/// have URLs.
+pub const NAMED_MAX: usize = 64;
 /// A text of a body that is longer is not copied out of it while it is read, in bytes: a picture.
 pub const LONG_TEXT_BYTES: usize = 16 * KIB;
 

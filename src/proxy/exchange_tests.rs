@@ -29,7 +29,7 @@ fn candidate(target: usize) -> Candidate {
         target,
         model: "m".to_owned(),
         wire: crate::dialect::Dialect::OpenaiChat,
-        anew: false,
+        inlined: false,
         deadlines: DEADLINES,
         context: None,
         loads: false,

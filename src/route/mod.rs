@@ -42,8 +42,8 @@ pub struct Candidate {
     /// The dialect that it is asked in: the client's where it speaks that, else its own, and the request and the answer
     /// are translated.
     pub wire: Dialect,
-    /// The request is written anew even in the client's own dialect: pictures or files that it names go along.
-    pub anew: bool,
+    /// The bytes of pictures or files that the request names go along in their place.
+    pub inlined: bool,
     /// Its deadlines: the route's over the target's over its group's over the default.
     pub deadlines: Deadlines,
     /// Its context window, in tokens, where it is known.
@@ -232,7 +232,7 @@ impl Plan {
             candidates.retain(|candidate| {
                 let why = if candidate.wire != dialect {
                     Passed::Dialect
-                } else if candidate.anew {
+                } else if candidate.inlined {
                     Passed::Urls
                 } else {
                     return true;
@@ -290,18 +290,6 @@ pub const fn wire(kind: Kind, dialect: Dialect) -> Option<Dialect> {
         Kind::Anthropic => Dialect::Anthropic,
         Kind::Gemini => Dialect::Gemini,
     })
-}
-
-/// The same where the request is written anew, which none is in OpenAI's Responses or Ollama's generate.
-#[must_use]
-pub const fn wire_anew(kind: Kind, dialect: Dialect) -> Option<Dialect> {
-    match (wire(kind, dialect), kind) {
-        (Some(Dialect::OpenaiResponses), Kind::Ollama) | (Some(Dialect::OllamaGenerate), _) => {
-            Some(Dialect::OllamaChat)
-        }
-        (Some(Dialect::OpenaiResponses | Dialect::OpenaiCompletions), _) => Some(Dialect::OpenaiChat),
-        (wire, _) => wire,
-    }
 }
 
 /// Whether a target of this kind may be of the provider whose clients ask in this dialect, and so may know the ids of its

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::passed::{Capability, Passed};
 use super::rules::{self, may_go};
 use super::weights::{self, Turns};
-use super::{Ask, Candidate, Plan, State, native, wire, wire_anew};
+use super::{Ask, Candidate, Plan, State, native, wire};
 use crate::config::{Config, Egress, Images, Kind, Place, Route, Target};
 use crate::dialect::Dialect;
 use crate::health::store::Store;
@@ -152,12 +152,12 @@ impl Judge<'_> {
                 return Err(Passed::Lacks(what));
             }
         }
-        // What cannot be written anew goes as it is, or not at all.
-        let anew = call.dialect.converses();
-        if holds_urls_back(self.images, target, self.ask) && !(self.images.fetch && anew) {
+        // What is no conversation goes as it is, or not at all.
+        let converses = call.dialect.converses();
+        if holds_urls_back(self.images, target, self.ask) && !(self.images.fetch && converses) {
             return Err(Passed::Urls);
         }
-        if call.needs.files && !native(target.kind, call.dialect) && !(self.ask.files && anew) {
+        if call.needs.files && !native(target.kind, call.dialect) && !(self.ask.files && converses) {
             return Err(Passed::Files);
         }
         match target.context {
@@ -336,14 +336,13 @@ impl Terms<'_> {
         }
         let asked = &self.ask.call.model;
         let call = self.ask.call;
-        let anew = holds_urls_back(&self.config.images, target, self.ask)
+        let inlined = holds_urls_back(&self.config.images, target, self.ask)
             || (call.needs.files && !native(target.kind, call.dialect));
-        let wire = if anew { wire_anew(target.kind, call.dialect) } else { wire(target.kind, call.dialect) };
         Candidate {
             target: index,
             model: target.models.resolve(asked).unwrap_or(asked).to_owned(),
-            wire: wire.unwrap_or(call.dialect),
-            anew,
+            wire: wire(target.kind, call.dialect).unwrap_or(call.dialect),
+            inlined,
             deadlines,
             context: target.context,
             loads: target.kind == Kind::Ollama,

@@ -98,14 +98,14 @@ fn a_fetched_picture_goes_along_in_every_dialect() {
             ("vllm", CHAT, picture(&url), "/messages/0/content/1/image_url/url", json!(PNG_URL)),
             ("llamacpp", CHAT, picture(&url), "/messages/0/content/1/image_url/url", json!(PNG_URL)),
             ("ollama", CHAT, picture(&url), "/messages/0/content/1/image_url/url", json!(PNG_URL)),
+            ("vllm", "/v1/responses", responses.to_string(), "/input/0/content/0/image_url", json!(PNG_URL)),
             (
-                "vllm",
+                "ollama",
                 "/v1/responses",
                 responses.to_string(),
-                "/messages/0/content/0/image_url/url",
+                "/input/0/content/0/image_url",
                 json!(PNG_URL),
             ),
-            ("ollama", "/v1/responses", responses.to_string(), "/messages/0/images/0", json!("iVBORw0KGgo=")),
             (
                 "vllm",
                 "/v1/messages",
@@ -121,7 +121,7 @@ fn a_fetched_picture_goes_along_in_every_dialect() {
             let sent = sent(&here);
             assert_eq!(sent.pointer(at), Some(&want), "{kind} {path}: {sent}");
             assert!(!sent.to_string().contains("http"), "{sent}");
-            if path == CHAT && kind != "ollama" {
+            if path == CHAT {
                 // What the server knows beyond its protocol stays, and no usage is shown that nobody asked for.
                 assert_eq!(sent["top_k"], 3, "{sent}");
                 assert!(!answer.text().contains("\"usage\":{"), "{}", answer.text());
@@ -245,6 +245,16 @@ fn a_file_id_goes_to_its_provider_alone_or_as_the_bytes_that_were_seen() {
             assert_eq!((answer.status, who), (200, Some("claude")), "{}", answer.text());
             assert_eq!(sent(&here)["messages"][0]["content"][0]["source"]["data"], "JVBERi0xLjc=");
         }
+        // In the client's own dialect too, and the rest of the body as it was.
+        let base = key("one") + &groups(&["box"]) + &target("box", "vllm", &here, "");
+        let program = Program::start(&base).await;
+        for body in [&whole, &by_id] {
+            let answer = ask(program.addr, "POST", CHAT, &one, body).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            assert_eq!(sent(&here)["messages"][0]["content"][0]["file"]["file_data"], PDF);
+            assert_eq!(sent(&here)["top_k"], 3);
+        }
+        let program = Program::start(&config).await;
         let two = bearer("two");
         let answer = ask(program.addr, "POST", CHAT, &[("Authorization", &two)], &by_id).await;
         assert_eq!(answer.header("x-edgeward-target"), Some("far"));

@@ -53,8 +53,9 @@ fn plain(media_type: &str) -> bool {
     media_type.split_once('/').is_some_and(|(kind, subtype)| part(kind) && part(subtype))
 }
 
-/// Bytes that a reference led to.
-pub(super) fn resolved(blob: &Blob) -> (String, String) {
+/// Bytes that a reference led to: their type, and themselves in base64.
+#[must_use]
+pub fn in_base64(blob: &Blob) -> (String, String) {
     let media_type = blob.media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let known = plain(&media_type).then_some(media_type);
     (known.unwrap_or_else(|| UNKNOWN.to_owned()), encode(&blob.bytes))

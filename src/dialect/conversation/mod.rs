@@ -21,7 +21,7 @@ use super::Dialect;
 use super::request::BadRequest;
 use bytes::Bytes;
 pub use json::Json;
-pub use media::image_type;
+pub use media::{image_type, in_base64};
 pub use terms::{Blob, Cannot, Dropped, Encoded, Flavor, Reference, Terms};
 pub use text::Text;
 
@@ -312,6 +312,13 @@ pub fn decode(client: Dialect, body: &[u8]) -> Result<Conversation, BadRequest> 
 /// As [`decode`].
 pub fn decode_shared(client: Dialect, body: &Bytes) -> Result<Conversation, BadRequest> {
     decode::decode(client, json::parse_shared(body)?)
+}
+
+/// Where a body names this, as [`Conversation::references`] tells it.
+#[must_use]
+pub fn place_of(client: Dialect, body: &Bytes, reference: Reference<'_>) -> Option<String> {
+    let talk = decode_shared(client, body).ok()?;
+    talk.references().find(|(_, named)| *named == reference).map(|(at, _)| at.to_owned())
 }
 
 /// Writes a conversation for a target.

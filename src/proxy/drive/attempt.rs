@@ -9,8 +9,8 @@ use http::{HeaderMap, Method, Request};
 use super::{Driver, Kept, Stage};
 use crate::cause::{Cause, Failure};
 use crate::config::{Kind, Target, hidden};
-use crate::dialect::conversation::{self, Cannot};
-use crate::dialect::request::{Call, Changes};
+use crate::dialect::conversation::{self, Cannot, Reference};
+use crate::dialect::request::{Call, Changes, Edit};
 use crate::dialect::{self, Dialect};
 use crate::gate::pool::Buffer;
 use crate::gate::{Gate, Rules, Verdict, answer};
@@ -202,8 +202,8 @@ impl Source<'_> {
         let config = &self.gateway.config;
         let target = config.targets.get(candidate.target).ok_or(Failure::new(Cause::Internal))?;
         let call = self.call;
-        if candidate.anew || candidate.wire != call.dialect {
-            return self.written(candidate, target);
+        if candidate.wire != call.dialect {
+            return self.translated(candidate, target);
         }
         let counts = matches!(call.dialect, Dialect::OpenaiChat | Dialect::OpenaiCompletions);
         let changes = Changes {
@@ -223,29 +223,56 @@ impl Source<'_> {
         if let Some(headers) = request.headers_mut() {
             head::to_upstream(headers, self.headers, target, self.credential);
         }
-        let slices = dialect::request::apply(self.body, call.edits(&changes));
+        let changed = if candidate.inlined { self.inlined(&changes, target)? } else { call.edits(&changes) };
+        let slices = dialect::request::apply(self.body, changed);
         let request = request.body(RequestBody::new(slices));
         Ok((request.map_err(|e| Failure::with(Cause::Internal, &e.to_string()))?, edits))
     }
 
-    /// The same for a target of another dialect, or with what the body only names: written anew from what the client
-    /// said.
-    fn written(
+    /// The edits of a body in whose place the target gets the bytes of what the body only names.
+    fn inlined(&self, changes: &Changes<'_>, target: &Target) -> Result<Vec<Edit>, Failure> {
+        let dialect = self.call.dialect;
+        let cannot = |words: String| Failure::with(Cause::Untranslatable, &words);
+        let inline = |is_url: bool, text: &str| {
+            let own = if is_url {
+                media::may_have_urls(self.gateway, target.place)
+            } else {
+                route::native(target.kind, dialect)
+            };
+            if own {
+                return Ok(None);
+            }
+            let reference = if is_url { Reference::Url(text) } else { Reference::File(dialect, text) };
+            if let Some(blob) = self.media.blob(self.gateway, reference) {
+                return Ok(Some(conversation::in_base64(&blob)));
+            }
+            let at = conversation::place_of(dialect, self.body, reference).unwrap_or_default();
+            Err(if is_url {
+                let why = self.media.why().unwrap_or_else(|| "it is no picture".to_owned());
+                cannot(format!("the picture of `{at}` is not to be had: {why}"))
+            } else {
+                cannot(format!("the file of `{at}` is known to its provider alone"))
+            })
+        };
+        self.call.edits_inlined(changes, self.body, inline).map_err(|fault| {
+            fault.unwrap_or_else(|| cannot("the request names too many pictures or files".to_owned()))
+        })
+    }
+
+    /// The same for a target of another dialect: written anew from what the client said.
+    fn translated(
         &self,
         candidate: &Candidate,
         target: &Target,
     ) -> Result<(Request<RequestBody>, Edits), Failure> {
         let config = &self.gateway.config;
-        let same = candidate.wire == self.call.dialect;
-        // An answer of the client's own dialect is not made anew, and has what it was asked for.
-        let asks_usage = target.include_usage && !(same && target.kind == Kind::Llamacpp);
         let asked = conversation::decode_shared(self.call.dialect, self.body)
             .map_err(|bad| Failure::with(Cause::Untranslatable, &bad.message))?;
         let terms = conversation::Terms {
             to: candidate.wire,
             model: &candidate.model,
             flavor: flavor(target.kind),
-            ask_usage: asks_usage,
+            ask_usage: target.include_usage,
             strict: config.translation.strict,
             urls: media::may_have_urls(self.gateway, target.place),
             files: route::native(target.kind, self.call.dialect),
@@ -266,19 +293,10 @@ impl Source<'_> {
         let path = route::joined_path(target, &encoded.path);
         let mut request = Request::builder().method(Method::POST).uri(path);
         if let Some(headers) = request.headers_mut() {
-            if same {
-                head::to_upstream(headers, self.headers, target, self.credential);
-            } else {
-                head::to_other_dialect(headers, self.headers, target, self.credential);
-            }
+            head::to_other_dialect(headers, self.headers, target, self.credential);
         }
         let request = request.body(RequestBody::new(vec![Bytes::from(encoded.body)]));
-        let edits = if same {
-            let counts = candidate.wire == Dialect::OpenaiChat && asks_usage;
-            Edits { hide_usage: counts && self.call.stream && !self.call.wants_usage, ..Edits::default() }
-        } else {
-            Edits { hide_thinking: asked.thinking.on == Some(false), ..Edits::default() }
-        };
+        let edits = Edits { hide_thinking: asked.thinking.on == Some(false), ..Edits::default() };
         Ok((request.map_err(|e| Failure::with(Cause::Internal, &e.to_string()))?, edits))
     }
 }

@@ -535,7 +535,7 @@ fn what_a_server_must_not_fetch_is_held_back_from_it_or_goes_along() {
         let mut state = State::new(&config, 1);
         let ask = Ask { files, ..Ask::bare(&call) };
         let plan = plan(&config, &store(&config), &mut state, &ask, crate::time::now());
-        let all: Vec<_> = plan.candidates.iter().map(|it| (it.target, it.wire, it.anew)).collect();
+        let all: Vec<_> = plan.candidates.iter().map(|it| (it.target, it.wire, it.inlined)).collect();
         let passed: Vec<_> = plan.passed.iter().map(|(_, why)| *why).collect();
         (all, passed)
     };
@@ -544,9 +544,8 @@ fn what_a_server_must_not_fetch_is_held_back_from_it_or_goes_along() {
     let fetch = "[images]\nfetch = true\n";
     let all = vec![(0, chat, true), (1, chat, true), (2, chat, false)];
     assert_eq!(asked(fetch, chat, &url, false), (all, vec![]));
-    // The Responses are not written, and so the servers here are asked in the other protocol.
     let responses = Dialect::OpenaiResponses;
-    let all = vec![(0, chat, true), (1, chat, true), (2, responses, false)];
+    let all = vec![(0, responses, true), (1, responses, true), (2, responses, false)];
     assert_eq!(asked(fetch, responses, &input, false), (all, vec![]));
     let all = vec![(0, chat, false), (1, chat, false), (2, chat, false)];
     assert_eq!(asked("[images]\nlocal_urls = true\n", chat, &url, false), (all, vec![]));

@@ -176,7 +176,7 @@ impl<'a> Encoding<'a> {
             }
         };
         let blob = (self.terms.resolve)(reference).ok_or(cannot)?;
-        let (media_type, base64) = media::resolved(&blob);
+        let (media_type, base64) = media::in_base64(&blob);
         Ok(Sent::Data(Cow::Owned(media_type), Cow::Owned(base64)))
     }
 }
