@@ -13,6 +13,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::Dialect;
+use super::inline::sorted;
 use super::needs::Scan;
 pub use super::needs::{Conversation, Form, Named, Needs};
 use crate::limits;
@@ -210,42 +211,6 @@ impl Call {
         sorted(edits)
     }
 
-    /// The same with the bytes of what the body only names: `inline` gives a reference's type and its bytes in base64, or
-    /// nothing where it may stay as it is.
-    ///
-    /// # Errors
-    /// What `inline` gave; `None`: it cannot be done in this body.
-    pub fn edits_inlined<E>(
-        &self,
-        changes: &Changes<'_>,
-        body: &[u8],
-        mut inline: impl FnMut(bool, &str) -> Result<Option<(String, String)>, E>,
-    ) -> Result<Vec<Edit>, Option<E>> {
-        let mut edits = self.edits(changes);
-        for named in &self.named {
-            let text =
-                body.get(named.text.clone()).and_then(|text| serde_json::from_slice::<String>(text).ok());
-            let Some(text) = text else { return Err(None) };
-            let Some((media_type, base64)) = inline(named.is_url, &text).map_err(Some)? else { continue };
-            let url = format!("data:{media_type};base64,{base64}");
-            edits.push(match &named.form {
-                Form::Url => (named.text.clone(), quote(&url)),
-                Form::Member(member, name) => {
-                    (member.clone(), [&quote(name), &b":"[..], &quote(&url)].concat())
-                }
-                Form::Source(source) => {
-                    let (kind, data) = (quote(&media_type), quote(&base64));
-                    let parts =
-                        [br#"{"type":"base64","media_type":"#, &kind[..], br#","data":"#, &data[..], b"}"];
-                    (source.clone(), parts.concat())
-                }
-            });
-        }
-        let edits = sorted(edits);
-        let apart = edits.windows(2).all(|two| two[0].0.end <= two[1].0.start);
-        if apart && !self.names_more { Ok(edits) } else { Err(None) }
-    }
-
     fn ask_usage(&self, edits: &mut Vec<Edit>, first_members: &mut Vec<u8>) {
         match &self.spans.stream_options {
             None => member(first_members, "stream_options", br#"{"include_usage":true}"#),
@@ -263,16 +228,6 @@ impl Call {
             }
         }
     }
-}
-
-/// A handful.
-fn sorted(edits: Vec<Edit>) -> Vec<Edit> {
-    let mut sorted: Vec<Edit> = Vec::with_capacity(edits.len());
-    for edit in edits {
-        let at = sorted.partition_point(|(before, _)| before.start <= edit.0.start);
-        sorted.insert(at, edit);
-    }
-    sorted
 }
 
 /// A body with its edits, without copying it: the slices that make it up.
