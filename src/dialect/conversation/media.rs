@@ -10,13 +10,13 @@ pub(super) const UNKNOWN: &str = "application/octet-stream";
 /// A URL of any kind that a body may hold.
 pub(super) fn url(url: impl Into<Text>, at: &At<'_>) -> Result<Source, BadRequest> {
     let url = url.into();
-    // Of a picture's megabytes only the beginning is looked at.
-    let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    let text: &str = &url;
+    let scheme = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
     match scheme.as_str() {
         "http" | "https" => Ok(Source::Url(url.into_string())),
         "data" => {
-            let comma = url.find(',').ok_or_else(|| at.bad("a data URL has a comma before its data"))?;
-            let head = url.get("data:".len()..comma).unwrap_or_default();
+            let comma = text.find(',').ok_or_else(|| at.bad("a data URL has a comma before its data"))?;
+            let head = text.get("data:".len()..comma).unwrap_or_default();
             let Some(head) = head.strip_suffix(";base64") else {
                 return Err(at.bad("a data URL must be in base64"));
             };
@@ -63,22 +63,24 @@ pub fn in_base64(blob: &Blob) -> (String, String) {
 
 /// Base64 in its standard alphabet, padded, without line ends; nothing, if it is none.
 fn tidy(text: Text) -> Option<Text> {
-    let digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-    let body = text.trim_end_matches('=');
-    let padded = text.len().is_multiple_of(4) && text.len() - body.len() <= 2;
-    if padded && !body.is_empty() && body.bytes().all(digit) {
+    let bytes = text.bytes();
+    let pads = bytes.iter().rev().take(3).take_while(|byte| **byte == b'=').count();
+    let (body, _) = bytes.split_at(bytes.len() - pads);
+    let padded = bytes.len().is_multiple_of(4) && pads <= 2;
+    // Without a branch a byte: it may be many megabytes.
+    if padded && !body.is_empty() && body.iter().fold(true, |good, byte| good & DIGIT[usize::from(*byte)]) {
         return Some(text);
     }
     let mut out = String::with_capacity(text.len() + 2);
     let mut pads = 0_usize;
-    for byte in text.bytes() {
+    for byte in bytes.iter().copied() {
         match byte {
             b'\r' | b'\n' | b' ' | b'\t' => {}
             b'=' => pads += 1,
             _ if pads > 0 => return None,
             b'-' => out.push('+'),
             b'_' => out.push('/'),
-            _ if digit(byte) => out.push(char::from(byte)),
+            _ if DIGIT[usize::from(byte)] => out.push(char::from(byte)),
             _ => return None,
         }
     }
@@ -89,6 +91,17 @@ fn tidy(text: Text) -> Option<Text> {
     out.extend(std::iter::repeat_n('=', missing));
     Some(out.into())
 }
+
+/// Whether a byte is one of base64's standard alphabet.
+const DIGIT: [bool; 256] = {
+    let mut digits = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        digits[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+        byte += 1;
+    }
+    digits
+};
 
 /// What the first bytes say, as they stand in base64.
 fn sniff(base64: &str) -> Option<&'static str> {

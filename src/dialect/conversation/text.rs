@@ -26,13 +26,22 @@ impl Text {
 
     /// What comes from this byte on; all of it, if no character begins there.
     pub(super) fn from(self, at: usize) -> Text {
-        if !self.is_char_boundary(at) {
+        // Not by looking at the text, all of which is checked each time.
+        if self.bytes().get(at).is_some_and(|byte| byte & 0xC0 == 0x80) {
             return self;
         }
         Text(match self.0 {
             Held::Own(text) => Held::Own(text.get(at..).unwrap_or_default().to_owned()),
-            Held::Slice(bytes) => Held::Slice(bytes.slice(at..)),
+            Held::Slice(bytes) => Held::Slice(bytes.slice(at.min(bytes.len())..)),
         })
+    }
+
+    /// Its bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        match &self.0 {
+            Held::Own(text) => text.as_bytes(),
+            Held::Slice(bytes) => bytes,
+        }
     }
 
     /// As a text of its own.
