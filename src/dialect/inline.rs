@@ -4,7 +4,8 @@ use super::needs::Form;
 use super::request::{Call, Changes, Edit, quote};
 
 impl Call {
-    /// [`Call::edits`] with the bytes of what the body only names: `inline` gives a reference's type and its bytes in base64, or
+    /// [`Call::edits`] with the bytes of what the body only names: `inline` gives a reference's type and its bytes in
+    /// base64, or
     /// nothing where it may stay as it is.
     ///
     /// # Errors
@@ -21,17 +22,15 @@ impl Call {
                 body.get(named.text.clone()).and_then(|text| serde_json::from_slice::<String>(text).ok());
             let Some(text) = text else { return Err(None) };
             let Some((media_type, base64)) = inline(named.is_url, &text).map_err(Some)? else { continue };
-            let url = format!("data:{media_type};base64,{base64}");
+            // Neither a MIME type nor base64 has anything that JSON escapes, and a picture is copied no oftener than it must.
+            let url = || format!("\"data:{media_type};base64,{base64}\"").into_bytes();
             edits.push(match &named.form {
-                Form::Url => (named.text.clone(), quote(&url)),
-                Form::Member(member, name) => {
-                    (member.clone(), [&quote(name), &b":"[..], &quote(&url)].concat())
-                }
+                Form::Url => (named.text.clone(), url()),
+                Form::Member(member, name) => (member.clone(), [&quote(name), &b":"[..], &url()].concat()),
                 Form::Source(source) => {
-                    let (kind, data) = (quote(&media_type), quote(&base64));
-                    let parts =
-                        [br#"{"type":"base64","media_type":"#, &kind[..], br#","data":"#, &data[..], b"}"];
-                    (source.clone(), parts.concat())
+                    let text =
+                        format!(r#"{{"type":"base64","media_type":"{media_type}","data":"{base64}"}}"#);
+                    (source.clone(), text.into_bytes())
                 }
             });
         }
