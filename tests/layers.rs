@@ -60,6 +60,7 @@ const PURE: &[&str] = &[
     "config/rollout.rs",
     "proxy/exchange.rs",
     "proxy/exchange/",
+    "proxy/media/cache.rs",
     "proxy/relay.rs",
     "proxy/turns.rs",
     "cause.rs",

@@ -187,6 +187,7 @@ pub fn discover(env: &Env<'_>, local: &[LocalServer]) -> Loaded {
         queue: super::Queue::default(),
         sticky: super::Sticky::default(),
         translation: super::Translation::default(),
+        images: super::Images::default(),
         rollout: None,
         memory: super::Memory::default(),
     };

@@ -38,6 +38,7 @@ impl Flat {
             queue,
             sticky,
             translation,
+            images,
             rollout,
             memory,
         } = config;
@@ -79,6 +80,7 @@ impl Flat {
         self.ways(retry, hedge, queue, sticky);
         let Translation { strict } = translation;
         self.all("translation", &[("strict", Flag(*strict))]);
+        self.images(images);
         if let Some(Rollout { share, hold, min_samples }) = rollout {
             self.all(
                 "rollout",

@@ -17,6 +17,7 @@ mod discover;
 mod figures;
 mod flat;
 mod identify;
+mod images;
 mod load;
 mod plan;
 mod policies;
@@ -38,6 +39,7 @@ pub use discover::{LOCAL_SERVERS, LocalServer, discover};
 pub(crate) use figures::parse_share;
 pub use figures::show_money;
 pub use identify::{identify, probe_path};
+pub use images::Images;
 pub use load::{load, load_or_discover, parse};
 pub use plan::plan_text;
 pub use policy::{
@@ -114,6 +116,8 @@ pub struct Config {
     pub sticky: Sticky,
     /// `[translation]`.
     pub translation: Translation,
+    /// `[images]`.
+    pub images: Images,
     /// `[rollout]`.
     pub rollout: Option<Rollout>,
     /// `[memory]`.

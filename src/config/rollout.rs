@@ -306,6 +306,7 @@ impl Config {
             queue,
             sticky,
             translation,
+            images,
             ..
         } = other.clone();
         Config {
@@ -325,6 +326,7 @@ impl Config {
             queue,
             sticky,
             translation,
+            images,
             ..self.clone()
         }
     }

@@ -51,6 +51,7 @@ pub(super) static TOP: Keys = Keys {
         "queue",
         "sticky",
         "translation",
+        "images",
         "rollout",
         "memory",
     ],

@@ -87,6 +87,17 @@ pub(super) static STICKY: Keys =
 
 pub(super) static TRANSLATION: Keys = table("[translation]", &["strict"], &[]);
 
+pub(super) static IMAGES: Keys = table(
+    "[images]",
+    &["fetch", "hosts", "private_hosts", "max_bytes", "timeout", "local_urls", "cache", "cache_time"],
+    &[
+        ("enabled", "write fetch = true"),
+        ("allow", "write hosts = [\"images.example.com\"]"),
+        ("max_size", "write max_bytes = \"10MiB\""),
+        ("ttl", "write cache_time = \"15m\""),
+    ],
+);
+
 pub(super) static ROLLOUT: Keys = table(
     "[rollout]",
     &["share", "hold", "min_samples"],
@@ -207,7 +218,7 @@ pub(super) const PRIORITIES: &[(&str, Priority)] =
     &[("low", Priority::Low), ("normal", Priority::Normal), ("high", Priority::High)];
 
 /// Every table here, for the look where a misplaced key belongs, and for the tests.
-pub(super) static ALL: [&Keys; 17] = [
+pub(super) static ALL: [&Keys; 18] = [
     &BREAKER,
     &DEGRADE,
     &LATENCY,
@@ -217,6 +228,7 @@ pub(super) static ALL: [&Keys; 17] = [
     &QUEUE,
     &STICKY,
     &TRANSLATION,
+    &IMAGES,
     &ROLLOUT,
     &MEMORY,
     &GROUP,

@@ -1,6 +1,6 @@
 //! What all requests share: configuration, health, pools, budgets, counters; and how a reload renews it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use super::places::Places;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
 use super::trace::Tap;
-use super::upstream::{ProxyRules, SetupError, Upstreams};
+use super::upstream::{ProxyRules, SetupError, Upstreams, Visits};
 use super::usual::Usual;
-use super::{drills, news, pressure};
+use super::{drills, media, news, pressure};
 use crate::cause::{Cause, Failure};
 use crate::config::{Config, Kind, Place, Target};
 use crate::gate::pool::{Buffer, Pool};
@@ -72,6 +72,10 @@ pub struct Process {
     pub usual: Usual,
     /// What is recorded of the watchdog.
     pub tap: RefCell<Tap>,
+    /// Pictures and files of clients' earlier turns.
+    pub media: RefCell<media::cache::Cache>,
+    /// How pictures are fetched, once one was.
+    pub visits: OnceCell<Visits>,
     /// What the predictor is told at its next look; more than it takes is lost.
     pub noted: RefCell<heapless::Vec<memory::Event, 16>>,
     /// What knows the GPUs and hears the kernel.
@@ -166,6 +170,8 @@ impl Gateway {
                 locals,
                 usual,
                 tap: RefCell::default(),
+                media: RefCell::default(),
+                visits: OnceCell::new(),
                 noted: RefCell::default(),
                 helper: Helper::default(),
                 deaths,
@@ -344,6 +350,7 @@ impl Gateway {
         let news = self.store.borrow_mut().tick(now);
         news::say(self, &news);
         drills::tick(self, now);
+        self.process.media.borrow_mut().sweep(&self.config.images, now);
     }
 
     /// Gauges for the metrics page.

@@ -22,6 +22,7 @@ pub mod gateway;
 pub mod gpus;
 pub mod head;
 pub mod listen;
+pub mod media;
 pub mod models;
 pub mod news;
 pub mod open;

@@ -25,10 +25,12 @@ use super::downstream::{Downstream, Requests, Turn};
 use super::drive::{self, Job};
 use super::endpoint::{self, Endpoint};
 use super::gateway::Gateway;
+use super::media::Held;
 use super::outlet::{Broken, ClientBody, Drive, Flushes, Outlet, poll_caught};
 use super::socket::Socket;
 use super::{body, cors, drills, head, models, operator, pass, refusal, strict, trace};
 use crate::cause::Cause;
+use crate::dialect::conversation::Conversation;
 use crate::dialect::reply::Problem;
 use crate::dialect::{Dialect, conversation, request};
 use crate::limits;
@@ -307,7 +309,7 @@ async fn read(
         events::request_body(&id, &held.bytes);
     }
     let answer = matches!(endpoint::find(&parts.method, parts.uri.path()), Endpoint::Answer(_));
-    let call = if has_body {
+    let (call, talk) = if has_body {
         decode(dialect, answer, &held.bytes).map_err(|bad| {
             if bad.too_deep {
                 limit_hit(gateway, Limit::JsonDepth, Some(&id));
@@ -316,8 +318,11 @@ async fn read(
             Problem { param, ..Problem::new(400, "invalid_request", bad.message) }
         })?
     } else {
-        request::Call::bare(dialect, "")
+        (request::Call::bare(dialect, ""), None)
     };
+    let media = Rc::new(Held::new(client.key));
+    let named = call.needs.files || call.needs.named;
+    let files = named && talk.is_some_and(|talk| media.knows_files(gateway, &talk));
     // It is read, and from here on goes by one routing.
     let gateway = &connection.current.pick(answer);
     Ok(Job {
@@ -329,6 +334,8 @@ async fn read(
         path: parts.uri.path().to_owned(),
         call,
         body: held,
+        media,
+        files,
         headers: head::from_client(&parts.headers),
         credential: head::credential(&parts.headers),
         routing: head::for_routing(&parts.headers, &gateway.config.routes),
@@ -341,14 +348,16 @@ async fn read(
 }
 
 /// What a request asks for. All of a conversation is read, whoever may answer it: what no provider would take reaches
-/// no target. One so long that it must be full of pictures is read when it is to be translated: what is read of it takes
-/// as much memory again.
-fn decode(dialect: Dialect, answer: bool, body: &[u8]) -> Result<request::Call, request::BadRequest> {
+/// no target.
+fn decode(
+    dialect: Dialect,
+    answer: bool,
+    body: &Bytes,
+) -> Result<(request::Call, Option<Conversation>), request::BadRequest> {
     let call = request::decode(dialect, body)?;
-    if answer && dialect.converses() && body.len() <= limits::CHECKED_BODY_BYTES {
-        conversation::decode(dialect, body)?;
-    }
-    Ok(call)
+    let converses = answer && dialect.converses();
+    let talk = if converses { Some(conversation::decode_shared(dialect, body)?) } else { None };
+    Ok((call, talk))
 }
 
 /// Runs a driver until its response has a head; the rest of it lives in the response's body.

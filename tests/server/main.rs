@@ -19,6 +19,7 @@ mod dying;
 mod endpoints;
 mod health;
 mod hedges;
+mod images;
 mod keys;
 mod limits;
 mod operating;

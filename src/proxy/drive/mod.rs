@@ -27,6 +27,7 @@ use super::exchange::{Action, Event, Exchange};
 use super::facts;
 use super::facts::room::{self, Wants};
 use super::gateway::Gateway;
+use super::media::Held;
 use super::outlet::Outlet;
 use super::relay::{Edits, Relay};
 use super::upstream::{Link, Reply};
@@ -60,6 +61,10 @@ pub struct Job {
     pub call: Call,
     /// Its body.
     pub body: HeldBody,
+    /// What its references to pictures and files led to.
+    pub media: Rc<Held>,
+    /// The box has the bytes of all files that it names by their ids.
+    pub files: bool,
     /// The client's header fields that may go upstream.
     pub headers: HeaderMap,
     /// The client's own credential, for targets with `forward_key`.
@@ -111,6 +116,7 @@ impl Job {
             barred: &barred,
             full: &full,
             memory: &memory,
+            files: self.files,
             ..Ask::bare(&self.call)
         };
         let store = gateway.store.borrow();
@@ -235,6 +241,9 @@ impl Driver {
         }
         if self.plan.candidates.is_empty() {
             return self.no_candidate();
+        }
+        if !self.first_pictures().await {
+            return;
         }
         if self.job.call.stream && !self.take_room().await {
             return;

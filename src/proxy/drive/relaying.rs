@@ -1,5 +1,7 @@
 //! From the commit on: the target's bytes become the client's.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 
 use super::{Driver, Stage};
@@ -42,6 +44,7 @@ impl Driver {
         }
         self.account.status(status.as_u16());
         self.job.body = HeldBody { bytes: Bytes::new(), reserved: None };
+        self.job.media = Rc::default();
         self.own_headers(&mut headers, Some(self.target()));
         match std::mem::take(&mut self.attempt.stage) {
             Stage::Committed(gate, rest) => {
