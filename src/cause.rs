@@ -60,6 +60,8 @@ pub enum Cause {
     Empty,
     /// The stream ended without a terminal event or a finish reason.
     Truncated,
+    /// The stream says the same again and again: a model's collapse.
+    Repetition,
     /// The gate's buffer was full before a token was seen.
     Overflow,
     /// edgeward does not ask this target at present: since the plan was made its breaker has opened, its trials are
@@ -98,7 +100,7 @@ pub enum Fault {
 
 impl Cause {
     /// Every cause, in the order of the enum; for metrics and exhaustive tests.
-    pub const ALL: [Cause; 38] = [
+    pub const ALL: [Cause; 39] = [
         Cause::Refused,
         Cause::Unreachable,
         Cause::Reset,
@@ -126,6 +128,7 @@ impl Cause {
         Cause::Protocol,
         Cause::Empty,
         Cause::Truncated,
+        Cause::Repetition,
         Cause::Overflow,
         Cause::Suspended,
         Cause::Drill,
@@ -170,6 +173,7 @@ impl Cause {
             Cause::Protocol => "protocol",
             Cause::Empty => "empty",
             Cause::Truncated => "truncated",
+            Cause::Repetition => "repetition",
             Cause::Overflow => "overflow",
             Cause::Suspended => "suspended",
             Cause::Drill => "drill",
@@ -215,6 +219,7 @@ impl Cause {
             Cause::Protocol => "did not speak the protocol",
             Cause::Empty => "answered with nothing",
             Cause::Truncated => "the stream ended without an end",
+            Cause::Repetition => "says the same again and again",
             Cause::Overflow => "sent too much before its first token",
             Cause::Suspended => "edgeward does not ask it at present",
             Cause::Drill => "failed on purpose by a drill",
@@ -268,6 +273,7 @@ impl Cause {
             | Cause::Protocol
             | Cause::Empty
             | Cause::Truncated
+            | Cause::Repetition
             | Cause::Overflow => Fault::Upstream,
         }
     }
@@ -305,6 +311,7 @@ impl Cause {
             | Cause::HttpStatus
             | Cause::Protocol
             | Cause::Empty
+            | Cause::Repetition
             | Cause::Overflow => false,
             // Not the target's doing.
             Cause::Untranslatable

@@ -59,6 +59,7 @@ const PURE: &[&str] = &[
     "proxy/exchange.rs",
     "proxy/exchange/",
     "proxy/relay.rs",
+    "proxy/resume.rs",
     "proxy/turns.rs",
     "cause.rs",
     "limits.rs",

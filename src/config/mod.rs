@@ -42,8 +42,8 @@ pub use load::{load, load_or_discover, parse};
 pub use plan::plan_text;
 pub use policy::{
     Board, Breaker, Budget, Capabilities, Degrade, Egress, Group, Health, Hedge, Hours, Latency, Memory,
-    Micros, Permille, Price, Priority, Probe, Queue, Retry, RetryFirst, Rollout, Sticky, TargetProbe,
-    Translation,
+    Micros, OnBreak, Permille, Price, Priority, Probe, Queue, Repetition, Resume, Retry, RetryFirst, Rollout,
+    Sticky, TargetProbe, Translation,
 };
 pub use problem::{Loaded, Problem, Problems};
 pub use secret::{Secret, hidden};
@@ -113,6 +113,12 @@ pub struct Config {
     pub sticky: Sticky,
     /// `[translation]`.
     pub translation: Translation,
+    /// `on_break`: what becomes of a stream that breaks midway.
+    pub on_break: OnBreak,
+    /// `[resume]`.
+    pub resume: Resume,
+    /// `[repetition]`.
+    pub repetition: Repetition,
     /// `[rollout]`.
     pub rollout: Option<Rollout>,
     /// `[memory]`.
@@ -515,6 +521,8 @@ pub struct Route {
     pub commit_on: Option<CommitOn>,
     /// `on_empty_stop`.
     pub on_empty_stop: Option<OnEmptyStop>,
+    /// `on_break`.
+    pub on_break: Option<OnBreak>,
     /// `model_name`.
     pub model_name: Option<ModelName>,
 }

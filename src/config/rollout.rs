@@ -306,6 +306,9 @@ impl Config {
             queue,
             sticky,
             translation,
+            on_break,
+            resume,
+            repetition,
             ..
         } = other.clone();
         Config {
@@ -325,6 +328,9 @@ impl Config {
             queue,
             sticky,
             translation,
+            on_break,
+            resume,
+            repetition,
             ..self.clone()
         }
     }

@@ -87,6 +87,15 @@ pub(super) static STICKY: Keys =
 
 pub(super) static TRANSLATION: Keys = table("[translation]", &["strict"], &[]);
 
+pub(super) static RESUME: Keys = table(
+    "[resume]",
+    &["by_header", "continue_max_tokens"],
+    &[("policy", "write on_break = \"continue\" at the top of the file, or in [[route]]")],
+);
+
+pub(super) static REPETITION: Keys =
+    table("[repetition]", &["enabled", "times", "bytes"], &[("repeats", "write times = 8")]);
+
 pub(super) static ROLLOUT: Keys = table(
     "[rollout]",
     &["share", "hold", "min_samples"],
@@ -175,7 +184,7 @@ pub(super) const PRIORITIES: &[(&str, Priority)] =
     &[("low", Priority::Low), ("normal", Priority::Normal), ("high", Priority::High)];
 
 /// Every table here, for the look where a misplaced key belongs, and for the tests.
-pub(super) static ALL: [&Keys; 16] = [
+pub(super) static ALL: [&Keys; 18] = [
     &BREAKER,
     &DEGRADE,
     &LATENCY,
@@ -185,6 +194,8 @@ pub(super) static ALL: [&Keys; 16] = [
     &QUEUE,
     &STICKY,
     &TRANSLATION,
+    &RESUME,
+    &REPETITION,
     &ROLLOUT,
     &MEMORY,
     &GROUP,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::kinds::{Limit, Outcome, Turned};
 use super::memory_events::Memory;
+use super::resume_events::{Breaks, Came, Resumed};
 use super::tally::{self, Egress, Tally};
 use crate::cause::Cause;
 
@@ -34,6 +35,7 @@ pub struct Metrics {
 struct Process {
     requests: [Counter; Outcome::ALL.len()],
     limits: [Counter; Limit::ALL.len()],
+    breaks: Breaks,
 }
 
 #[derive(Debug)]
@@ -92,6 +94,7 @@ impl Metrics {
         let process = Rc::new(Process {
             requests: std::array::from_fn(|_| Counter::default()),
             limits: std::array::from_fn(|_| Counter::default()),
+            breaks: Breaks::default(),
         });
         let targets = targets.into_iter().map(|name| Rc::new(Target::new(name.into()))).collect();
         Metrics { process, targets }
@@ -168,6 +171,11 @@ impl Metrics {
         self.targets.get(target).map(|target| target.tally.egress_on(day)).unwrap_or_default()
     }
 
+    /// A stream broke that was to go on elsewhere.
+    pub fn broke(&self, how: Resumed, came: Came) {
+        self.process.breaks.count(how, came);
+    }
+
     /// A limit was hit.
     pub fn limit(&self, limit: Limit) {
         add(&self.process.limits[limit as usize], 1);
@@ -229,6 +237,7 @@ impl Metrics {
             let count = self.process.limits[limit as usize].get();
             writeln!(out, "edgeward_limit_hits_total{{limit=\"{}\"}} {count}", limit.as_str())?;
         }
+        self.process.breaks.write(out)?;
         head(out, "edgeward_log_lines_lost_total", "counter", "Log lines that nobody took in time.")?;
         writeln!(out, "edgeward_log_lines_lost_total {}", super::lost_lines())?;
         gauges.write(out)?;

@@ -71,6 +71,24 @@ impl Stream {
         }
     }
 
+    /// The whole answer comes anew, in further blocks. `message_delta` is the event that clients' libraries hand on with
+    /// members that they don't know, and that may come several times. Words end as a block; a call that was cut off does
+    /// not: nobody is to act on it.
+    pub(super) fn restart(&mut self, common: &Common, told: &str, out: &mut Vec<u8>) {
+        self.begin(common, out);
+        if self.open == Some(Kind::Call) {
+            self.open = None;
+            self.closed += 1;
+        }
+        self.close(out);
+        fill(
+            out,
+            "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":null,\
+             \"stop_sequence\":null},\"usage\":$,\"edgeward\":$}\n\n",
+            &[Fill::Json(&usage(common)), Fill::Json(told)],
+        );
+    }
+
     fn begin(&mut self, common: &Common, out: &mut Vec<u8>) {
         if std::mem::replace(&mut self.begun, true) {
             return;

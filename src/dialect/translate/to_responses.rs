@@ -117,6 +117,17 @@ impl Stream {
         self.event("response.failed", "\"response\":$", &[Fill::Json(&response)], out);
     }
 
+    /// The whole answer comes anew, in further items. What was open stays so: nobody is to act on a call that was cut
+    /// off. The response at the end has the new items alone.
+    pub(super) fn restart(&mut self, common: &Common, told: &str, out: &mut Vec<u8>) {
+        self.begin(common, out);
+        if self.open.take().is_some() {
+            self.done += 1;
+        }
+        self.output.clear();
+        self.event("response.edgeward.restart", "\"edgeward\":$", &[Fill::Json(told)], out);
+    }
+
     fn event(&mut self, name: &str, rest: &str, values: &[Fill<'_>], out: &mut Vec<u8>) {
         fill(
             out,

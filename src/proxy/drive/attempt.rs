@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 
+use super::resuming::Prefix;
 use super::{Driver, Kept, Stage};
 use crate::cause::{Cause, Failure};
 use crate::config::{Config, Kind, Place, Target, hidden};
@@ -19,6 +20,7 @@ use crate::proxy::exchange::{Action, Event};
 use crate::proxy::head::{self, HeadKind};
 use crate::proxy::refusal;
 use crate::proxy::relay::Edits;
+use crate::proxy::resume;
 use crate::proxy::upstream::{Reply, RequestBody, SendError};
 use crate::route::{self, Candidate};
 use crate::time::now;
@@ -116,6 +118,7 @@ impl Driver {
             headers: &job.headers,
             credential: &job.credential,
             body: &job.body.bytes,
+            prefix: self.prefix(),
         };
         let (request, edits) = source.request(candidate)?;
         self.attempt.edits = edits;
@@ -161,6 +164,8 @@ pub(super) struct Source<'a> {
     pub(super) headers: &'a HeaderMap,
     pub(super) credential: &'a HeaderMap,
     pub(super) body: &'a Bytes,
+    /// The answer's beginning, which the target is to go on with.
+    pub(super) prefix: Option<&'a Prefix>,
 }
 
 impl Source<'_> {
@@ -168,7 +173,7 @@ impl Source<'_> {
     pub(super) fn request(&self, candidate: &Candidate) -> Result<(Request<RequestBody>, Edits), Failure> {
         let target = self.config.targets.get(candidate.target).ok_or(Failure::new(Cause::Internal))?;
         let call = self.call;
-        if candidate.wire != call.dialect {
+        if candidate.wire != call.dialect || self.prefix.is_some() {
             return self.translated(candidate, target);
         }
         let counts = matches!(call.dialect, Dialect::OpenaiChat | Dialect::OpenaiCompletions);
@@ -213,8 +218,25 @@ impl Source<'_> {
             loading: true,
             resolve: &|_| None,
         };
-        let encoded = conversation::encode(&asked, &terms)
-            .map_err(|cannot| Failure::with(Cause::Untranslatable, &cannot.words(&target.name)))?;
+        let cannot = |cannot: conversation::Cannot| {
+            Failure::with(Cause::Untranslatable, &cannot.words(&target.name))
+        };
+        // Some models take no beginning of an answer: they are asked in words.
+        let mut prefilled = self.prefix.is_some() && resume::takes_prefix(target.kind);
+        let encode = |prefilled| match self.prefix {
+            Some(prefix) => {
+                conversation::encode(&asked.clone().going_on(&prefix.said, prefix.tokens, prefilled), &terms)
+            }
+            None => conversation::encode(&asked, &terms),
+        };
+        let encoded = match encode(prefilled) {
+            Err(conversation::Cannot::Prefill) if prefilled => {
+                prefilled = false;
+                encode(false)
+            }
+            encoded => encoded,
+        };
+        let encoded = encoded.map_err(cannot)?;
         if !encoded.dropped.is_empty() {
             let dropped: Vec<_> =
                 encoded.dropped.iter().map(|it| format!("{} {}", it.field, it.why)).collect();
@@ -226,7 +248,7 @@ impl Source<'_> {
             head::to_other_dialect(headers, self.headers, target, self.credential);
         }
         let request = request.body(RequestBody::new(vec![Bytes::from(encoded.body)]));
-        let edits = Edits { hide_thinking: asked.thinking.on == Some(false), ..Edits::default() };
+        let edits = Edits { hide_thinking: asked.thinking.on == Some(false), prefilled, ..Edits::default() };
         Ok((request.map_err(|e| Failure::with(Cause::Internal, &e.to_string()))?, edits))
     }
 }

@@ -168,6 +168,7 @@ impl Hedges {
             headers: &self.headers,
             credential: &self.credential,
             body: &self.body,
+            prefix: None,
         };
         let mut fresh = false;
         loop {
