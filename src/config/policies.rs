@@ -11,8 +11,8 @@ use super::{
 };
 use crate::limits::{
     CONFIG_DURATION_MAX, KIB, MEMORY_INTERVAL_MAX, MEMORY_INTERVAL_MIN, MIB, QUEUE_LENGTH_MAX,
-    REPETITION_WINDOW_BYTES,
-    RETRY_BACKOFF_MAX, RETRY_JITTER_MAX, ROLLOUT_HOLD, ROLLOUT_MIN_SAMPLES, ROLLOUT_SHARE,
+    REPETITION_WINDOW_BYTES, RETRY_BACKOFF_MAX, RETRY_JITTER_MAX, ROLLOUT_HOLD, ROLLOUT_MIN_SAMPLES,
+    ROLLOUT_SHARE,
 };
 
 /// A minimum of samples, or a number of failures in a row, at most: a busy box has this many requests in an hour.

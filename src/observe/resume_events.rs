@@ -63,7 +63,12 @@ impl Breaks {
 
     pub(super) fn write(&self, out: &mut String) -> fmt::Result {
         const NAME: &str = "edgeward_broken_streams_total";
-        head(out, NAME, "counter", "Streams that broke and were to go on elsewhere, by how and by what came of it.")?;
+        head(
+            out,
+            NAME,
+            "counter",
+            "Streams that broke and were to go on elsewhere, by how and by what came of it.",
+        )?;
         for (row, how) in self.0.iter().zip(Resumed::ALL) {
             for (counter, (_, came)) in row.iter().zip(Came::ALL) {
                 writeln!(out, "{NAME}{{policy=\"{}\",outcome=\"{came}\"}} {}", how.as_str(), counter.get())?;

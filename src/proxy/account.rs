@@ -329,7 +329,10 @@ impl Account {
             attempts: &self.attempts(target),
             status: self.status,
             outcome,
-            cause: broke.as_ref().map(|(_, failure)| failure.cause).or(broken.or(last).filter(|_| target.is_none())),
+            cause: broke
+                .as_ref()
+                .map(|(_, failure)| failure.cause)
+                .or(broken.or(last).filter(|_| target.is_none())),
             ttft: self.first_token(),
             took: now() - self.began,
             bytes: self.bytes,

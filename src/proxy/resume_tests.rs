@@ -8,7 +8,9 @@ use crate::dialect::translate::{Terms, Translation};
 const CHAT: Dialect = Dialect::OpenaiChat;
 
 fn asked(more: &str) -> Conversation {
-    let body = format!("{{\"model\":\"m\",\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}],\"stream\":true{more}}}");
+    let body = format!(
+        "{{\"model\":\"m\",\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}],\"stream\":true{more}}}"
+    );
     conversation::decode(CHAT, body.as_bytes()).unwrap()
 }
 
@@ -16,8 +18,9 @@ fn asked(more: &str) -> Conversation {
 fn said(deltas: &[&str]) -> Translation {
     let mut stream = Translation::new(CHAT, CHAT, Terms::default()).unwrap().hearing(Heard::new(true, false));
     for delta in deltas {
-        let event =
-            format!("data: {{\"id\":\"c\",\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{{{delta}}}}}]}}\n\n");
+        let event = format!(
+            "data: {{\"id\":\"c\",\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{{{delta}}}}}]}}\n\n"
+        );
         stream.push(event.as_bytes(), &mut Vec::new());
     }
     stream
@@ -25,8 +28,7 @@ fn said(deltas: &[&str]) -> Translation {
 
 const TEXT: &str = "\"content\":\"Hello wor\"";
 const THINKING: &str = "\"reasoning_content\":\"hm\"";
-const CALL: &str =
-    "\"tool_calls\":[{\"index\":0,\"id\":\"c1\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":\"}}]";
+const CALL: &str = "\"tool_calls\":[{\"index\":0,\"id\":\"c1\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":\"}}]";
 
 fn how(policy: OnBreak, deltas: &[&str], more: &str) -> Result<Resumed, &'static str> {
     let (stream, asked) = (said(deltas), asked(more));
@@ -88,7 +90,10 @@ fn what_stops_it_whatever_the_policy_is() {
     }
     let ended = said(&[TEXT]);
     let mut ended = ended;
-    ended.push(b"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n", &mut Vec::new());
+    ended.push(
+        b"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n",
+        &mut Vec::new(),
+    );
     assert!(broken(OnBreak::Restart, &ended, None).how().is_err());
 }
 

@@ -29,7 +29,9 @@ pub fn join(said: &str, held: &str, prefilled: bool, last: bool) -> Join {
     let end = tail(said);
     // What is longer than what is held is not known yet.
     let may_grow = !held.is_empty()
-        && end.match_indices(held).any(|(at, _)| at + held.len() < end.len() && counts(end, at, end.len() - at, prefilled));
+        && end
+            .match_indices(held)
+            .any(|(at, _)| at + held.len() < end.len() && counts(end, at, end.len() - at, prefilled));
     let anew = held.len() < said.len() && said.starts_with(held);
     if !last && (held.is_empty() || may_grow || anew) {
         return Join::Hold;
@@ -94,7 +96,11 @@ impl Seam {
                     let since = *self.since.get_or_insert(clock);
                     self.settle(clock.saturating_sub(since) >= SEAM_TIME, pieces);
                 }
-                Piece::Start { .. } | Piece::Choice(_) | Piece::Usage(_) | Piece::Logprobs(_) | Piece::Text(_) => {
+                Piece::Start { .. }
+                | Piece::Choice(_)
+                | Piece::Usage(_)
+                | Piece::Logprobs(_)
+                | Piece::Text(_) => {
                     pieces.push(piece);
                 }
                 Piece::Refusal(_)
@@ -145,7 +151,11 @@ mod tests {
         for piece in texts.chain([Piece::Done]) {
             let mut out = vec![piece];
             seam.pass(&mut out, Duration::ZERO);
-            out.iter().for_each(|piece| if let Piece::Text(text) = piece { all.push_str(text) });
+            out.iter().for_each(|piece| {
+                if let Piece::Text(text) = piece {
+                    all.push_str(text)
+                }
+            });
         }
         all
     }
@@ -154,10 +164,18 @@ mod tests {
     fn what_is_said_twice_is_cut() {
         for prefilled in [false, true] {
             for (said, more, wanted) in [
-                ("The fox runs over the hill and", &[" into", " the woods."][..], "The fox runs over the hill and into the woods."),
+                (
+                    "The fox runs over the hill and",
+                    &[" into", " the woods."][..],
+                    "The fox runs over the hill and into the woods.",
+                ),
                 ("The fox runs ", &[" over"], "The fox runs over"),
                 ("The fox runs.\n\n", &["\n", "\nThen"], "The fox runs.\n\nThen"),
-                ("He sat down by the river", &["down by", " the river", " and slept"], "He sat down by the river and slept"),
+                (
+                    "He sat down by the river",
+                    &["down by", " the river", " and slept"],
+                    "He sat down by the river and slept",
+                ),
                 ("a wor", &["ld of"], "a world of"),
                 ("größer als der Fluß", &[" am", " Ende"], "größer als der Fluß am Ende"),
                 ("it was", &[""], "it was"),

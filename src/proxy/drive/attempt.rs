@@ -218,9 +218,8 @@ impl Source<'_> {
             loading: true,
             resolve: &|_| None,
         };
-        let cannot = |cannot: conversation::Cannot| {
-            Failure::with(Cause::Untranslatable, &cannot.words(&target.name))
-        };
+        let cannot =
+            |cannot: conversation::Cannot| Failure::with(Cause::Untranslatable, &cannot.words(&target.name));
         // Some models take no beginning of an answer: they are asked in words.
         let mut prefilled = self.prefix.is_some() && resume::takes_prefix(target.kind);
         let encode = |prefilled| match self.prefix {

@@ -42,8 +42,8 @@ use crate::observe::Outcome;
 use crate::route::{self, Ask, Plan};
 use crate::time::now;
 use pace::Pace;
-pub use resuming::asked as on_break_asked;
 use resuming::Resume;
+pub use resuming::asked as on_break_asked;
 
 /// One request, read and decoded.
 pub struct Job {

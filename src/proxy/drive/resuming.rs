@@ -62,13 +62,7 @@ impl Resume {
         if call.dialect == Dialect::OpenaiResponses {
             in_chat(plan, &job.body.bytes);
         }
-        Some(Box::new(Resume {
-            policy,
-            all: plan.candidates.clone(),
-            count: 0,
-            first: None,
-            between: None,
-        }))
+        Some(Box::new(Resume { policy, all: plan.candidates.clone(), count: 0, first: None, between: None }))
     }
 }
 
@@ -223,8 +217,9 @@ impl Driver {
         let total = at + total.min(gateway.config.limits.request_time);
         let tokens = self.job.call.prompt_tokens + self.prefix().map_or(0, |prefix| prefix.tokens);
         self.plan.candidates = candidates;
-        self.pace.exchange = Exchange::new(self.plan.candidates.clone(), tokens, self.plan.heartbeat, total, at)
-            .retrying(&gateway.config.retry, gateway.random());
+        self.pace.exchange =
+            Exchange::new(self.plan.candidates.clone(), tokens, self.plan.heartbeat, total, at)
+                .retrying(&gateway.config.retry, gateway.random());
         if self.room.is_none() {
             match self.pace.run(gateway.gate_room()).await {
                 Ok(Some(room)) => {

@@ -45,7 +45,8 @@ impl<'a> Encoding<'a> {
             turn.role == Role::Assistant && turn.parts.iter().all(|part| matches!(part, Part::Text(_)))
         });
         let own = |key: &str| talk.extras.iter().any(|(extra, _)| extra == key);
-        if flavor == Flavor::Vllm && begun && !own("continue_final_message") && !own("add_generation_prompt") {
+        if flavor == Flavor::Vllm && begun && !own("continue_final_message") && !own("add_generation_prompt")
+        {
             // llama.cpp goes on with the assistant's words by itself.
             self.out.member("add_generation_prompt").bool(false);
             self.out.member("continue_final_message").bool(true);
