@@ -49,3 +49,41 @@ impl Conversation {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::Dialect;
+
+    fn asked(more: &str) -> Conversation {
+        let body = format!(
+            "{{\"model\":\"m\",\"max_tokens\":50,\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}{more}]}}"
+        );
+        super::super::decode(Dialect::Anthropic, body.as_bytes()).unwrap()
+    }
+
+    fn last(talk: &Conversation, back: usize) -> (Role, &str) {
+        let turn = &talk.turns[talk.turns.len() - back];
+        match turn.parts.as_slice() {
+            [Part::Text(text)] => (turn.role, text),
+            parts => panic!("{parts:?}"),
+        }
+    }
+
+    #[test]
+    fn what_was_said_is_the_assistants_and_what_is_left_is_less() {
+        let prefilled = asked("").going_on("The fox \n", 20, true);
+        assert_eq!(last(&prefilled, 1), (Role::Assistant, "The fox"));
+        assert_eq!((prefilled.max_tokens, prefilled.thinking.on), (Some(30), Some(false)));
+        let in_words = asked("").going_on("The fox", 99, false);
+        assert_eq!(last(&in_words, 2), (Role::Assistant, "The fox"));
+        assert_eq!(last(&in_words, 1), (Role::User, GO_ON));
+        assert_eq!((in_words.max_tokens, in_words.thinking.on), (Some(1), None));
+    }
+
+    #[test]
+    fn a_beginning_of_the_clients_own_is_one_text_with_it() {
+        let begun = asked(",{\"role\":\"assistant\",\"content\":\"Once\"}").going_on(" upon a", 1, true);
+        assert_eq!((begun.turns.len(), last(&begun, 1)), (2, (Role::Assistant, "Once upon a")));
+    }
+}

@@ -239,16 +239,19 @@ impl Driver {
     /// Nobody goes on with what was said. Another whole answer may do, for clients that understand it. `None`: the stream
     /// is at its end.
     pub(super) async fn falls_back(&mut self, cause: Cause) -> Option<Action> {
-        let restarts = self.resume.as_ref()?.policy.restarts();
-        let since = self.noted;
-        let between = self.resume.as_mut()?.between.as_mut()?;
-        if between.how != Resumed::Continue || !restarts || is_stop(cause) {
+        let resume = self.resume.as_ref()?;
+        let continued = resume.between.as_ref().is_some_and(|between| between.how == Resumed::Continue);
+        if !continued || !resume.policy.restarts() || is_stop(cause) {
             return None;
         }
+        let candidates = self.left(Resumed::Restart, &[], self.noted);
+        if candidates.is_empty() {
+            return None;
+        }
+        let between = self.resume.as_mut()?.between.as_mut()?;
         (between.how, between.prefix) = (Resumed::Restart, None);
         self.job.gateway.metrics.broke(Resumed::Continue, Came::Failed);
-        let candidates = self.left(Resumed::Restart, &[], since);
-        if candidates.is_empty() { None } else { Some(self.second(candidates).await) }
+        Some(self.second(candidates).await)
     }
 
     /// Another target has taken over: its bytes become the client's within the same stream.
