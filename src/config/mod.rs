@@ -22,6 +22,7 @@ mod plan;
 mod policies;
 mod policy;
 mod problem;
+mod resume;
 pub mod rollout;
 mod route;
 mod schema;
@@ -42,10 +43,11 @@ pub use load::{load, load_or_discover, parse};
 pub use plan::plan_text;
 pub use policy::{
     Board, Breaker, Budget, Capabilities, Degrade, Egress, Group, Health, Hedge, Hours, Latency, Memory,
-    Micros, OnBreak, Permille, Price, Priority, Probe, Queue, Repetition, Resume, Retry, RetryFirst, Rollout,
-    Sticky, TargetProbe, Translation,
+    Micros, Permille, Price, Priority, Probe, Queue, Retry, RetryFirst, Rollout, Sticky, TargetProbe,
+    Translation,
 };
 pub use problem::{Loaded, Problem, Problems};
+pub use resume::{OnBreak, Repetition, Resume};
 pub use secret::{Secret, hidden};
 pub use walk::Env;
 

@@ -15,9 +15,9 @@ pub const REPEATED_BYTES: usize = ANSWER_BUFFER;
 /// A signature, or thinking that only its provider can read, in bytes. Gemini's have up to some tens of KiB.
 pub const SIGNATURE_BYTES: usize = 256 * KIB;
 
-/// Of a stream's text that another target may have to go on with, so much is kept, in bytes: about 30,000 tokens. A longer
-/// one is not continued.
-pub const SAID_BYTES: usize = 128 * KIB;
+/// Of a stream's text that another target may have to go on with, so much is kept, in bytes: [`CONTINUE_MAX_TOKENS`] of
+/// English. A longer one is not continued.
+pub const SAID_BYTES: usize = 64 * KIB;
 /// The beginning of a continuation is held back while it may be a repetition of what was said, up to so much, in bytes.
 pub const SEAM_BYTES: usize = 240;
 /// And for so long, from its first words on.
