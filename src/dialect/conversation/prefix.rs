@@ -17,6 +17,8 @@ impl Conversation {
             Some("log-probabilities were asked for")
         } else if self.format != Format::Text {
             Some("JSON was asked for")
+        } else if self.tools.iter().any(|tool| tool.hosted.is_some()) {
+            Some("a tool of its provider was offered")
         } else {
             self.bound
         }

@@ -96,6 +96,11 @@ impl Decoder {
             && choices.iter().all(|choice| !choice.seen || choice.finish.is_some())
     }
 
+    /// Where an Anthropic server's blocks stand.
+    pub(super) const fn blocks(&self) -> from_anthropic::Blocks {
+        self.flow.blocks
+    }
+
     /// An error or the end was given.
     #[must_use]
     pub const fn over(&self) -> bool {
@@ -148,6 +153,7 @@ pub(super) struct Flow {
     spare: Choice,
     /// Anthropic's current content block.
     pub(super) block: from_anthropic::Block,
+    pub(super) blocks: from_anthropic::Blocks,
 }
 
 #[derive(Debug, Default)]

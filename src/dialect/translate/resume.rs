@@ -22,6 +22,7 @@ impl Translation {
     #[must_use]
     pub fn following(mut self) -> Self {
         self.encoder.adopts();
+        self.follows = true;
         self
     }
 
@@ -67,6 +68,11 @@ impl Translation {
     }
 
     fn turns_to(&mut self, server: Dialect) -> bool {
+        if std::mem::take(&mut self.follows)
+            && let Body::Anthropic(stream) = &mut self.encoder.body
+        {
+            stream.stands_at(self.decoder.blocks());
+        }
         self.splitter = Splitter::new(server.framing());
         self.event.clear();
         self.pieces.clear();

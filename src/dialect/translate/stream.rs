@@ -33,6 +33,8 @@ pub struct Translation {
     usage: Usage,
     pub(super) failure: Option<Failure>,
     spoke: bool,
+    /// Its output is thrown away.
+    pub(super) follows: bool,
     /// What was said, where that may be needed.
     pub(super) heard: Option<Box<Heard>>,
     /// To what another server has said.
@@ -52,6 +54,7 @@ impl Translation {
             usage: Usage::default(),
             failure: None,
             spoke: false,
+            follows: false,
             heard: None,
             seam: None,
         })

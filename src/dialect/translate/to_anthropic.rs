@@ -2,6 +2,7 @@
 
 use super::answer::Answer;
 use super::encoder::{Common, object, unreadable};
+use super::from_anthropic::{Blocks, Is};
 use super::text::{Fill, fill, quote};
 use super::{Finish, Piece};
 use crate::cause::Failure;
@@ -69,6 +70,16 @@ impl Stream {
             | Piece::Logprobs(_)
             | Piece::Error(_) => {}
         }
+    }
+
+    /// The server's own blocks went out untouched: what follows stands behind them.
+    pub(super) fn stands_at(&mut self, blocks: Blocks) {
+        (self.begun, self.open, self.closed) = match blocks.open {
+            Some((number, Is::Text)) => (true, Some(Kind::Text), number),
+            Some((number, Is::Thinking)) => (true, Some(Kind::Thinking), number),
+            Some((number, Is::Other)) => (true, Some(Kind::Call), number),
+            None => (true, None, blocks.next),
+        };
     }
 
     /// The whole answer comes anew, in further blocks. `message_delta` is the event that clients' libraries hand on with

@@ -131,3 +131,32 @@ fn no_more_text_is_kept_than_the_limit_and_what_is_not_kept_is_not_continued() {
     let heard = stream.heard().unwrap();
     assert_eq!((heard.characters(), heard.cannot_go_on()), (150_000, Some("it has said too much")));
 }
+
+#[test]
+fn behind_blocks_that_only_its_provider_knows_the_numbers_are_right() {
+    let start = |index: u32, block: &str| {
+        format!(
+            "event: content_block_start\ndata: {{\"type\":\"content_block_start\",\"index\":{index},\"content_block\":{{{block}}}}}\n\n"
+        )
+    };
+    let stop = |index: u32| {
+        format!("event: content_block_stop\ndata: {{\"type\":\"content_block_stop\",\"index\":{index}}}\n\n")
+    };
+    let text = "\"type\":\"text\",\"text\":\"One\"";
+    let foreign = "\"type\":\"server_tool_use\",\"id\":\"s\",\"name\":\"web_search\",\"input\":{}";
+    for (events, index, opens) in [
+        ([start(0, text), stop(0), start(1, foreign), stop(1), start(2, text)].concat(), 2, false),
+        ([start(0, text), stop(0), start(1, text), stop(1)].concat(), 2, true),
+    ] {
+        let new = || Translation::new(Dialect::Anthropic, Dialect::Anthropic, terms()).unwrap().following();
+        let mut stream = new().hearing(Heard::new(true, false));
+        stream.push(events.as_bytes(), &mut Vec::new());
+        assert!(stream.goes_on(Dialect::OpenaiChat, true));
+        let mut out = Vec::new();
+        stream.push(&chat(&["\"content\":\" two\""]), &mut out);
+        let said = String::from_utf8(out).unwrap();
+        assert!(said.contains(&format!("\"type\":\"content_block_delta\",\"index\":{index},")), "{said}");
+        assert_eq!(said.contains("content_block_start"), opens, "{said}");
+        assert!(!said.contains("message_start"), "{said}");
+    }
+}
