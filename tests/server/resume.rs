@@ -154,22 +154,26 @@ fn the_beginning_is_given_in_the_form_that_each_kind_takes() {
                 prefilled.then_some(&json!(false))
             );
         }
-        for (kind, path) in [("ollama", "/api/chat"), ("anthropic", "/v1/messages")] {
-            let more =
-                if kind == "anthropic" { "models = { \"*\" = \"claude-3-haiku-20240307\" }\n" } else { "" };
+        for (kind, path, model, last) in [
+            ("ollama", "/api/chat", "m", "assistant"),
+            ("anthropic", "/v1/messages", "claude-3-haiku-20240307", "assistant"),
+            // Newer ones take no beginning of an answer.
+            ("anthropic", "/v1/messages", "claude-opus-4-7", "user"),
+        ] {
+            let more = format!("models = {{ \"*\" = \"{model}\" }}\n");
             let a = SimServer::start(parse(&breaks(&["The fox"])).unwrap()).await.unwrap();
             let b = SimServer::start(healthy("b")).await.unwrap();
             let config = format!(
                 "on_break = \"continue\"\n{}{}",
                 target("a", "openai", &a, ""),
-                target("b", kind, &b, more)
+                target("b", kind, &b, &more)
             );
             let program = Program::start(&config).await;
             let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
             assert!(answer.clean && text(&answer).starts_with("The fox[b]"), "{kind}: {}", answer.text());
             assert_eq!(b.requests().last().unwrap().path, path);
             let asked = body(&b);
-            assert_eq!(asked["messages"].as_array().unwrap().last().unwrap()["role"], "assistant", "{asked}");
+            assert_eq!(asked["messages"].as_array().unwrap().last().unwrap()["role"], last, "{asked}");
         }
     });
 }
