@@ -62,6 +62,7 @@ const PURE: &[&str] = &[
     "proxy/exchange/",
     "proxy/media/cache.rs",
     "proxy/relay.rs",
+    "proxy/resume.rs",
     "proxy/turns.rs",
     "cause.rs",
     "limits.rs",

@@ -188,6 +188,9 @@ pub fn discover(env: &Env<'_>, local: &[LocalServer]) -> Loaded {
         sticky: super::Sticky::default(),
         translation: super::Translation::default(),
         images: super::Images::default(),
+        on_break: super::OnBreak::default(),
+        resume: super::Resume::default(),
+        repetition: super::Repetition::default(),
         rollout: None,
         memory: super::Memory::default(),
     };

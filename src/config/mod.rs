@@ -23,6 +23,7 @@ mod plan;
 mod policies;
 mod policy;
 mod problem;
+mod resume;
 pub mod rollout;
 mod route;
 mod schema;
@@ -48,6 +49,7 @@ pub use policy::{
     TargetProbe, Translation,
 };
 pub use problem::{Loaded, Problem, Problems};
+pub use resume::{OnBreak, Repetition, Resume};
 pub use secret::{Secret, hidden};
 pub use value::show_bytes;
 pub use walk::Env;
@@ -118,6 +120,12 @@ pub struct Config {
     pub translation: Translation,
     /// `[images]`.
     pub images: Images,
+    /// `on_break`: what becomes of a stream that breaks midway.
+    pub on_break: OnBreak,
+    /// `[resume]`.
+    pub resume: Resume,
+    /// `[repetition]`.
+    pub repetition: Repetition,
     /// `[rollout]`.
     pub rollout: Option<Rollout>,
     /// `[memory]`.
@@ -522,6 +530,8 @@ pub struct Route {
     pub commit_on: Option<CommitOn>,
     /// `on_empty_stop`.
     pub on_empty_stop: Option<OnEmptyStop>,
+    /// `on_break`.
+    pub on_break: Option<OnBreak>,
     /// `model_name`.
     pub model_name: Option<ModelName>,
 }

@@ -307,6 +307,9 @@ impl Config {
             sticky,
             translation,
             images,
+            on_break,
+            resume,
+            repetition,
             ..
         } = other.clone();
         Config {
@@ -327,6 +330,9 @@ impl Config {
             sticky,
             translation,
             images,
+            on_break,
+            resume,
+            repetition,
             ..self.clone()
         }
     }

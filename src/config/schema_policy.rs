@@ -98,6 +98,15 @@ pub(super) static IMAGES: Keys = table(
     ],
 );
 
+pub(super) static RESUME: Keys = table(
+    "[resume]",
+    &["by_header", "continue_max_tokens"],
+    &[("policy", "write on_break = \"continue\" at the top of the file, or in [[route]]")],
+);
+
+pub(super) static REPETITION: Keys =
+    table("[repetition]", &["enabled", "times", "bytes"], &[("repeats", "write times = 8")]);
+
 pub(super) static ROLLOUT: Keys = table(
     "[rollout]",
     &["share", "hold", "min_samples"],
@@ -218,7 +227,7 @@ pub(super) const PRIORITIES: &[(&str, Priority)] =
     &[("low", Priority::Low), ("normal", Priority::Normal), ("high", Priority::High)];
 
 /// Every table here, for the look where a misplaced key belongs, and for the tests.
-pub(super) static ALL: [&Keys; 18] = [
+pub(super) static ALL: [&Keys; 20] = [
     &BREAKER,
     &DEGRADE,
     &LATENCY,
@@ -229,6 +238,8 @@ pub(super) static ALL: [&Keys; 18] = [
     &STICKY,
     &TRANSLATION,
     &IMAGES,
+    &RESUME,
+    &REPETITION,
     &ROLLOUT,
     &MEMORY,
     &GROUP,

@@ -34,6 +34,7 @@ pub mod pressure;
 pub mod probe;
 pub mod refusal;
 pub mod relay;
+pub mod resume;
 pub mod rollout;
 pub mod server;
 pub mod shape;

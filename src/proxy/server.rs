@@ -290,6 +290,8 @@ async fn read(
     let egress = route::egress_asked(&parts.headers)
         .map_err(|message| Problem::new(400, "invalid_request", message))?
         .max(client.local_only);
+    let on_break = drive::on_break_asked(&parts.headers)
+        .map_err(|message| Problem::new(400, "invalid_request", message))?;
     // From here on, its body included: a stop finds a request whose client is still sending.
     let cancel = Rc::new(Cancel::default());
     cancel.on_connection(&connection.stop);
@@ -341,6 +343,7 @@ async fn read(
         routing: head::for_routing(&parts.headers, &gateway.config.routes),
         egress,
         priority: client.priority,
+        on_break,
         outlet: Outlet::new(Rc::clone(&connection.flushes)),
         cancel,
         began,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 
 use crate::config::{
-    CommitOn, Config, Deadlines, Egress, Kind, ModelName, OnEmptyStop, Place, Sticky, Target,
+    CommitOn, Config, Deadlines, Egress, Kind, ModelName, OnBreak, OnEmptyStop, Place, Sticky, Target,
 };
 use crate::dialect::Dialect;
 use crate::dialect::request::Call;
@@ -209,6 +209,8 @@ pub struct Plan {
     pub commit_on: CommitOn,
     /// Policy for `stop` without content.
     pub on_empty_stop: OnEmptyStop,
+    /// What becomes of a stream that breaks midway, unless its client asks for something else.
+    pub on_break: OnBreak,
     /// Whose model name the client sees.
     pub model_name: ModelName,
     /// Early headers and signs of life.

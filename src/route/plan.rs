@@ -30,6 +30,7 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
         full: Vec::new(),
         commit_on: route.and_then(|r| r.commit_on).unwrap_or(config.commit_on),
         on_empty_stop: route.and_then(|r| r.on_empty_stop).unwrap_or(config.on_empty_stop),
+        on_break: route.and_then(|r| r.on_break).unwrap_or(config.on_break),
         model_name: route.and_then(|r| r.model_name).unwrap_or(config.model_name),
         heartbeat: route.and_then(|r| r.heartbeat).or(config.heartbeat),
         conversation: state.conversation(ask),

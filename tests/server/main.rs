@@ -27,6 +27,7 @@ mod places;
 mod probes;
 mod program;
 mod reload;
+mod resume;
 mod retries;
 mod routing;
 #[path = "../support/said.rs"]

@@ -10,6 +10,7 @@ pub mod ids;
 mod json;
 mod media;
 mod models;
+mod prefix;
 mod terms;
 mod text;
 mod turns;

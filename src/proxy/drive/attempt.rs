@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 
+use super::resuming::Prefix;
 use super::{Driver, Kept, Stage};
 use crate::cause::{Cause, Failure};
 use crate::config::{Kind, Target, hidden};
@@ -22,6 +23,7 @@ use crate::proxy::head::{self, HeadKind};
 use crate::proxy::media::{self, Held};
 use crate::proxy::refusal;
 use crate::proxy::relay::Edits;
+use crate::proxy::resume;
 use crate::proxy::upstream::{Reply, RequestBody, SendError};
 use crate::route::{self, Candidate};
 use crate::time::now;
@@ -128,6 +130,7 @@ impl Driver {
             body: &job.body.bytes,
             gateway: &job.gateway,
             media: &job.media,
+            prefix: self.prefix(),
         };
         let (request, edits) = source.request(candidate)?;
         self.attempt.edits = edits;
@@ -198,6 +201,8 @@ pub(super) struct Source<'a> {
     pub(super) headers: &'a HeaderMap,
     pub(super) credential: &'a HeaderMap,
     pub(super) body: &'a Bytes,
+    /// The answer's beginning, which the target is to go on with.
+    pub(super) prefix: Option<&'a Prefix>,
 }
 
 impl Source<'_> {
@@ -206,7 +211,7 @@ impl Source<'_> {
         let config = &self.gateway.config;
         let target = config.targets.get(candidate.target).ok_or(Failure::new(Cause::Internal))?;
         let call = self.call;
-        if candidate.wire != call.dialect {
+        if candidate.wire != call.dialect || self.prefix.is_some() {
             return self.translated(candidate, target);
         }
         let counts = matches!(call.dialect, Dialect::OpenaiChat | Dialect::OpenaiCompletions);
@@ -283,7 +288,22 @@ impl Source<'_> {
             loading: true,
             resolve: &|reference| self.media.blob(self.gateway, reference),
         };
-        let encoded = conversation::encode(&asked, &terms).map_err(|cannot| {
+        // Some models take no beginning of an answer: they are asked in words.
+        let mut prefilled = self.prefix.is_some() && resume::takes_prefix(target.kind);
+        let encode = |prefilled| match self.prefix {
+            Some(prefix) => {
+                conversation::encode(&asked.clone().going_on(&prefix.said, prefix.tokens, prefilled), &terms)
+            }
+            None => conversation::encode(&asked, &terms),
+        };
+        let encoded = match encode(prefilled) {
+            Err(Cannot::Prefill) if prefilled => {
+                prefilled = false;
+                encode(false)
+            }
+            encoded => encoded,
+        };
+        let encoded = encoded.map_err(|cannot| {
             let words = cannot.words(&target.name);
             let why = matches!(cannot, Cannot::Url { .. }).then(|| self.media.why()).flatten();
             let words = why.map_or(words.clone(), |why| format!("{words}: {why}"));
@@ -300,7 +320,7 @@ impl Source<'_> {
             head::to_other_dialect(headers, self.headers, target, self.credential);
         }
         let request = request.body(RequestBody::new(vec![Bytes::from(encoded.body)]));
-        let edits = Edits { hide_thinking: asked.thinking.on == Some(false), ..Edits::default() };
+        let edits = Edits { hide_thinking: asked.thinking.on == Some(false), prefilled, ..Edits::default() };
         Ok((request.map_err(|e| Failure::with(Cause::Internal, &e.to_string()))?, edits))
     }
 }

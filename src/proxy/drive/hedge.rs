@@ -181,6 +181,7 @@ impl Hedges {
             headers: &self.headers,
             credential: &self.credential,
             body: &self.body,
+            prefix: None,
         };
         if media::wants_pictures(&self.gateway, &self.call, candidate) {
             self.media.fetch_all(&self.gateway, &self.call, &self.body).await;
