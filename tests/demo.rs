@@ -100,7 +100,10 @@ fn then_it_serves_until_it_is_interrupted() {
         }
         // What is not played in the demo keeps its promise too.
         for scene in SCENES.iter().filter(|scene| !scene.played) {
-            let body = format!(r#"{{"model":"{}","stream":true,"messages":[]}}"#, scene.model);
+            let body = format!(
+                r#"{{"model":"{}","stream":true,"messages":[{{"role":"user","content":"hi"}}]}}"#,
+                scene.model
+            );
             let answer = post(curls[0].0, &curls[0].1, &body, &[]).await;
             assert_eq!((answer.status, answer.clean), (200, true), "{}", scene.model);
             assert_eq!(answer.header("x-edgeward-attempts"), Some(scene.attempts));

@@ -79,10 +79,11 @@ impl Why {
         matches!(self, Why::Open(..) | Why::HalfOpen | Why::Down(..) | Why::Returning(_))
     }
 
-    /// Whether such a target is asked rather than nobody: it answers, only badly.
+    /// Whether such a target is asked rather than nobody: it answers, only badly; or it has lost a GPU, which may not be
+    /// the one that it computes on.
     #[must_use]
     pub const fn yields(self) -> bool {
-        matches!(self, Why::SlowFirstToken(_) | Why::SlowTokens(_) | Why::ProbeDown(_))
+        matches!(self, Why::SlowFirstToken(_) | Why::SlowTokens(_) | Why::ProbeDown(_) | Why::Latched(_))
     }
 
     /// When it may be over, where that is known.

@@ -80,7 +80,8 @@ impl Server {
     ) -> Result<Option<Pass>, Why> {
         let policy = policy(health);
         let pass = match self.gate(health, pressure, now) {
-            Gate::Fit => return Ok(None),
+            // Nobody else was left.
+            Gate::Fit | Gate::Shut(Why::Latched(_)) => return Ok(None),
             Gate::Trial => self.breaker.begin(&policy, now)?,
             Gate::Shut(why) if last_resort && why.is_rest() => {
                 self.breaker.begin_last_resort(&policy, now)?

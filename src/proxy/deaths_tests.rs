@@ -7,7 +7,7 @@ use super::*;
 use crate::config;
 use crate::dialect::Dialect;
 use crate::dialect::request::Call;
-use crate::proxy::refusal;
+use crate::health::Standing;
 use crate::proxy::upstream::ProxyRules;
 use crate::route::{self, Ask};
 
@@ -142,8 +142,13 @@ fn a_failed_gpu_holds_this_box_s_targets_and_clients_are_told() {
         let store = gateway.store.borrow();
         let plan =
             route::plan(&gateway.config, &store, &mut gateway.routing.borrow_mut(), &Ask::bare(&call), at);
-        let message = refusal::no_candidate(gateway, &plan, &call).message.clone();
-        let mut candidates: Vec<_> = plan.candidates.iter().map(|candidate| candidate.target).collect();
+        let message = match store.summary(0, "m", 1, at).standing {
+            Standing::Out(why) => why.in_words(),
+            _ => String::new(),
+        };
+        // Rather than nobody it is asked all the same: its model may be on another GPU.
+        let well = plan.candidates.iter().filter(|candidate| !candidate.reluctant);
+        let mut candidates: Vec<_> = well.map(|candidate| candidate.target).collect();
         candidates.sort_unstable();
         (candidates, message)
     };
@@ -156,7 +161,7 @@ fn a_failed_gpu_holds_this_box_s_targets_and_clients_are_told() {
     act(&current, &gateway);
     let (candidates, message) = latched(&gateway);
     assert_eq!(candidates, [1]);
-    assert!(message.contains("box is on a GPU that has failed (Xid 79) and needs a reset"), "{message}");
+    assert!(message.contains("is on a GPU that has failed (Xid 79) and needs a reset"), "{message}");
     act(&current, &gateway);
     // The driver lost it, and has it again: somebody has reset it.
     for (answers, candidates) in [(true, vec![1]), (false, vec![1]), (true, vec![0, 1])] {
