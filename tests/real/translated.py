@@ -18,6 +18,7 @@ SCHEMA = {"type": "object", "properties": {"place": {"type": "string"}, "days": 
           "required": ["place"]}
 RESULTS = ("21 degrees", "18 degrees")
 IMAGE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+LIMIT = 16
 TOOLS = [("weather", "Tells the weather.", SCHEMA)]
 
 
@@ -61,14 +62,14 @@ class OpenAi:
         more = {"tools": [{"type": "function", "function": {"name": name, "description": about, "parameters": schema}}
                           for name, about, schema in tools]} if tools else {}
         if not stream:
-            answer = self.api.chat.completions.create(model=model, messages=messages, max_tokens=64, **more)
+            answer = self.api.chat.completions.create(model=model, messages=messages, max_tokens=LIMIT, **more)
             message = answer.choices[0].message
             calls = [(it.id, it.function.name, it.function.arguments) for it in message.tool_calls or []]
             thinking, text, finish = getattr(message, "reasoning_content", ""), message.content, answer.choices[0].finish_reason
             usage = answer.usage
         else:
             more["stream_options"] = {"include_usage": True}
-            answer = self.api.chat.completions.create(model=model, messages=messages, max_tokens=64, stream=True, **more)
+            answer = self.api.chat.completions.create(model=model, messages=messages, max_tokens=LIMIT, stream=True, **more)
             thinking = text = finish = ""
             calls, usage = {}, None
             for chunk in answer:
@@ -109,10 +110,10 @@ class Responses(OpenAi):
         more = {"tools": [{"type": "function", "name": name, "description": about, "parameters": schema, "strict": False}
                           for name, about, schema in tools]} if tools else {}
         if not stream:
-            answer = self.api.responses.create(model=model, input=messages, max_output_tokens=64, **more)
+            answer = self.api.responses.create(model=model, input=messages, max_output_tokens=LIMIT, **more)
         else:
             text, answer = "", None
-            for event in self.api.responses.create(model=model, input=messages, max_output_tokens=64, stream=True, **more):
+            for event in self.api.responses.create(model=model, input=messages, max_output_tokens=LIMIT, stream=True, **more):
                 if event.type == "response.failed":
                     raise self.error(event.response.error.message, request=None, body=None)
                 text += event.delta if event.type == "response.output_text.delta" else ""
@@ -153,7 +154,7 @@ class Anthropic:
         more = {"tools": [{"name": name, "description": about, "input_schema": schema} for name, about, schema in tools]} if tools else {}
         if messages[0]["role"] == "system":
             more["system"], messages = messages[0]["content"], messages[1:]
-        asked = {"model": model, "messages": messages, "max_tokens": 64, **more}
+        asked = {"model": model, "messages": messages, "max_tokens": LIMIT, **more}
         if stream:
             with self.api.messages.stream(**asked) as events:
                 text = "".join(events.text_stream)
@@ -189,7 +190,7 @@ class Ollama:
     def ask(self, model: str, messages: list, stream: bool, tools: list = []) -> Reply:
         tools = [{"type": "function", "function": {"name": name, "description": about, "parameters": schema}}
                  for name, about, schema in tools]
-        answer = self.api.chat(model=model, messages=messages, stream=stream, tools=tools or None, options={"num_predict": 64})
+        answer = self.api.chat(model=model, messages=messages, stream=stream, tools=tools or None, options={"num_predict": LIMIT})
         thinking = text = ""
         calls = []
         for part in answer if stream else [answer]:
