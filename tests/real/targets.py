@@ -188,6 +188,8 @@ def answer(scene: str) -> tuple[str, str, list[tuple[str, dict]], str]:
             return THOUGHT, "", answer("tools")[2], "calls"
         case "result":
             return "", RESULT, [], "stop"
+        case "json":
+            return "", json.dumps({"place": PLACES[0], "days": [1, 2]}), [], "stop"
         case "length":
             return "", "Cut sh", [], "length"
         case _:

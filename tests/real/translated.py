@@ -36,6 +36,16 @@ class Reply:
     message: object = None
 
 
+def weather() -> type:
+    import pydantic
+
+    class Weather(pydantic.BaseModel):
+        place: str
+        days: list[int]
+
+    return Weather
+
+
 class OpenAi:
     finish = {"stop": "stop", "length": "length", "calls": "tool_calls"}
     thinks = True
@@ -92,6 +102,16 @@ class OpenAi:
         return Reply(thinking or "", text or "", calls, finish, usage, answer.model, [message])
 
 
+    def structured(self, model: str) -> object:
+        answer = self.api.chat.completions.parse(model=model, messages=[self.user("[[json]]")], response_format=weather())
+        return answer.choices[0].message.parsed
+
+    def texts(self, model: str) -> list[str]:
+        answer = self.api.completions.create(model=model, prompt="Hello.", stream=True)
+        streamed = "".join(part.choices[0].text for part in answer if part.choices)
+        return [streamed, self.api.completions.create(model=model, prompt="Hello.").choices[0].text]
+
+
 class Responses(OpenAi):
     """The same client's newer endpoint."""
 
@@ -126,6 +146,10 @@ class Responses(OpenAi):
         usage = (answer.usage.input_tokens, answer.usage.output_tokens)
         history = [it.model_dump(exclude_none=True) for it in answer.output]
         return Reply(thinking, answer.output_text, calls, answer.status, usage, answer.model, history)
+
+
+    def structured(self, model: str) -> object:
+        return self.api.responses.parse(model=model, input="[[json]]", text_format=weather()).output_parsed
 
 
 class Anthropic:
@@ -169,6 +193,11 @@ class Anthropic:
         return Reply(thinking, text, calls, answer.stop_reason, usage, answer.model, [message])
 
 
+    def structured(self, model: str) -> object:
+        answer = self.api.messages.parse(model=model, max_tokens=LIMIT, messages=[self.user("[[json]]")], output_format=weather())
+        return answer.parsed_output
+
+
 class Ollama:
     finish = {"stop": "stop", "length": "length", "calls": "stop"}
 
@@ -201,6 +230,16 @@ class Ollama:
         message = {"role": "assistant", "content": text, "thinking": thinking, "tool_calls": calls}
         calls = [(None, it.function.name, dict(it.function.arguments)) for it in calls]
         return Reply(thinking, text, calls, part.done_reason, (part.prompt_eval_count, part.eval_count), part.model, [message])
+
+
+    def structured(self, model: str) -> object:
+        schema = weather().model_json_schema()
+        answer = self.api.chat(model=model, messages=[self.user("[[json]]")], format=schema)
+        return weather().model_validate_json(answer.message.content)
+
+    def texts(self, model: str) -> list[str]:
+        streamed = "".join(part.response for part in self.api.generate(model=model, prompt="Hello.", stream=True))
+        return [streamed, self.api.generate(model=model, prompt="Hello.").response]
 
 
 CLIENTS = {"openai": OpenAi, "responses": Responses, "anthropic": Anthropic, "ollama": Ollama}
@@ -284,9 +323,11 @@ class Trial:
         self.expect(reply, targets.TEXT, "stop")
 
     def bad(self) -> None:
-        for message in [{"role": "wizard", "content": "Hello."}, {"role": "user", "content": {"un": "fit"}}]:
-            if self.name == "ollama" and not isinstance(message["content"], str):
-                continue
+        unfit = [{"role": "wizard", "content": "Hello."}]
+        if self.name != "ollama":
+            unfit.append({"role": "user", "content": {"un": "fit"}})
+            unfit += self.client.results([("nobody", "weather", {})], RESULTS)
+        for message in unfit:
             try:
                 self.client.ask("openai", [message], True)
             except self.client.bad as error:
@@ -298,6 +339,16 @@ class Trial:
     def beside(self) -> None:
         """What is no conversation."""
         api = self.client.api
+        for kind in self.kinds:
+            answer = self.client.structured(kind)
+            same((answer.place, answer.days), (targets.PLACES[0], [1, 2]), f"JSON from {kind}")
+            if kind == "gemini":
+                asked = self.last(kind)["body"]["generationConfig"]
+                same(asked["responseMimeType"], "application/json", "what was asked for")
+        if self.name in ("openai", "ollama"):
+            # Of the scripted servers only these are asked in another dialect than that of texts without roles.
+            for kind in ("anthropic", "gemini"):
+                same(self.client.texts(kind), [targets.TEXT] * 2, f"texts from {kind}")
         if self.name == "ollama":
             return
         same(api.models.retrieve("gemini").id, "gemini", "a model")
