@@ -70,6 +70,8 @@ pub enum Cause {
     Empty,
     /// The stream ended without a terminal event or a finish reason.
     Truncated,
+    /// The stream says the same again and again: a model's collapse.
+    Repetition,
     /// The gate's buffer was full before a token was seen.
     Overflow,
     /// edgeward does not ask this target at present: since the plan was made its breaker has opened, its trials are
@@ -108,7 +110,7 @@ pub enum Fault {
 
 impl Cause {
     /// Every cause, in the order of the enum; for metrics and exhaustive tests.
-    pub const ALL: [Cause; 43] = [
+    pub const ALL: [Cause; 44] = [
         Cause::Refused,
         Cause::Unreachable,
         Cause::Reset,
@@ -141,6 +143,7 @@ impl Cause {
         Cause::Protocol,
         Cause::Empty,
         Cause::Truncated,
+        Cause::Repetition,
         Cause::Overflow,
         Cause::Suspended,
         Cause::Drill,
@@ -190,6 +193,7 @@ impl Cause {
             Cause::Protocol => "protocol",
             Cause::Empty => "empty",
             Cause::Truncated => "truncated",
+            Cause::Repetition => "repetition",
             Cause::Overflow => "overflow",
             Cause::Suspended => "suspended",
             Cause::Drill => "drill",
@@ -240,6 +244,7 @@ impl Cause {
             Cause::Protocol => "did not speak the protocol",
             Cause::Empty => "answered with nothing",
             Cause::Truncated => "the stream ended without an end",
+            Cause::Repetition => "says the same again and again",
             Cause::Overflow => "sent too much before its first token",
             Cause::Suspended => "edgeward does not ask it at present",
             Cause::Drill => "failed on purpose by a drill",
@@ -310,6 +315,7 @@ impl Cause {
             | Cause::Protocol
             | Cause::Empty
             | Cause::Truncated
+            | Cause::Repetition
             | Cause::Overflow => Fault::Upstream,
         }
     }
@@ -349,6 +355,7 @@ impl Cause {
             | Cause::HttpStatus
             | Cause::Protocol
             | Cause::Empty
+            | Cause::Repetition
             | Cause::Overflow => false,
             // Not the target's doing.
             Cause::Untranslatable

@@ -7,6 +7,7 @@ mod answer;
 mod deaths;
 mod dialect;
 mod helper;
+mod media;
 mod memory;
 mod routing;
 
@@ -15,6 +16,7 @@ pub use answer::*;
 pub use deaths::*;
 pub use dialect::*;
 pub use helper::*;
+pub use media::*;
 pub use memory::*;
 pub use routing::*;
 
@@ -110,8 +112,6 @@ pub const CLIENT_FAULT_BODY_BYTES: usize = MIB;
 pub const REPETITION_WINDOW_BYTES: usize = 4 * KIB;
 /// How much of a text comes between two such looks, in bytes.
 pub const REPETITION_STEP_BYTES: usize = 64;
-/// A request's body up to this is read whole before anybody is asked, in bytes.
-pub const CHECKED_BODY_BYTES: usize = 4 * MIB;
 /// After the commit: an event longer than this is passed on unlooked-at, in bytes.
 pub const RELAY_EVENT_BYTES: usize = 64 * KIB;
 /// A configuration file, in bytes; a hundred times what anyone writes by hand.

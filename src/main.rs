@@ -31,8 +31,10 @@ fn dispatch(command: &Command) -> io::Result<u8> {
             cli::support(config.as_deref(), output.as_deref(), &env, &mut out, &mut err)
         }
         Command::Boards { config } => cli::boards(config.as_deref(), &env, &mut out, &mut err),
-        Command::Record { config, time, file } => cli::record(config.as_deref(), *time, file, &env, &mut err),
-        Command::Replay { file } => cli::replay(file, &mut out, &mut err),
+        Command::Record { config, time, every, file } => {
+            cli::record(config.as_deref(), *time, *every, file, &env, &mut err)
+        }
+        Command::Replay { looks, file } => cli::replay(file, *looks, &mut out, &mut err),
         #[cfg(feature = "sim")]
         Command::Demo => cli::demo(&mut out, &mut err),
         // The command line refuses it in such a build.

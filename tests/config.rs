@@ -241,6 +241,25 @@ fn the_design_s_example_is_understood() {
 }
 
 #[test]
+fn every_setting_of_pictures_is_read() {
+    let text = fs::read_to_string("tests/config/valid/images.toml").expect("file");
+    let config = Folder::new("images").parse(&text, &HashMap::new()).expect("good").config;
+    let secs = std::time::Duration::from_secs;
+    let images = config::Images {
+        fetch: true,
+        hosts: vec!["images.example.com".to_owned()],
+        private_hosts: vec!["nas.lan".to_owned(), "192.168.1.9".to_owned()],
+        max_bytes: 2 << 20,
+        timeout: secs(3),
+        local_urls: true,
+        cache: 0,
+        cache_time: secs(3600),
+    };
+    assert_eq!(config.images, images);
+    assert!(!config::Images::default().fetch && !config::Images::default().local_urls);
+}
+
+#[test]
 fn every_policy_is_read() {
     use config::{Budget, Egress, Hours, Permille, Price, Priority, RetryFirst};
     let secs = std::time::Duration::from_secs;

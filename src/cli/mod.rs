@@ -91,11 +91,15 @@ pub enum Command {
         config: Option<PathBuf>,
         /// `--for`; without it until a signal.
         time: Option<Duration>,
+        /// `--every`: between two samples; without it as the watchdog looks.
+        every: Option<Duration>,
         /// The new file.
         file: PathBuf,
     },
     /// `replay`: judge a record again.
     Replay {
+        /// `--looks`: only the samples at which the watchdog would have looked.
+        looks: bool,
         /// The record.
         file: PathBuf,
     },
@@ -158,21 +162,28 @@ const COMMANDS: [About; 10] = [
     about("boards", "show which board this is, what tells of its memory, and what is missing"),
     About {
         name: "record",
-        options: &["--config", "--for"],
-        usage: " [--for TIME] [--config FILE] FILE",
+        options: &["--config", "--for", "--every"],
+        usage: " [--for TIME] [--every TIME] [--config FILE] FILE",
         does: "write each sample of memory, and what is decided on it, into a new file",
     },
-    About { name: "replay", options: &[], usage: " FILE", does: "judge a record again, and show its alarms" },
+    About {
+        name: "replay",
+        options: &["--looks"],
+        usage: " [--looks] FILE",
+        does: "judge a record again, or what of it the watchdog would have looked at, and show its alarms",
+    },
     later("demo", "two simulated servers, and the gateway before them"),
 ];
 
 /// Each option, and what it needs behind it.
-const OPTIONS: [(&str, Option<&str>); 9] = [
+const OPTIONS: [(&str, Option<&str>); 11] = [
     ("--config", Some("a file: --config /etc/edgeward/edgeward.toml")),
     ("--target", Some("a target's name: --target box")),
     ("--requests", Some("a number: --requests 3")),
     ("--share", Some("a percentage: --share 10%")),
     ("--for", Some("a time: --for 60s")),
+    ("--every", Some("a time: --every 20ms")),
+    ("--looks", None),
     ("--output", Some("a file: --output report.txt")),
     ("--yes", None),
     ("--help", None),
@@ -290,9 +301,10 @@ where
         "boards" => Ok(Command::Boards { config }),
         "record" => {
             let time = given.read("--for", parse_duration)?;
-            Ok(Command::Record { config, time, file: named(command, file)? })
+            let every = given.read("--every", parse_duration)?;
+            Ok(Command::Record { config, time, every, file: named(command, file)? })
         }
-        "replay" => Ok(Command::Replay { file: named(command, file)? }),
+        "replay" => Ok(Command::Replay { looks: given.has("--looks"), file: named(command, file)? }),
         "demo" if cfg!(feature = "sim") => Ok(Command::Demo),
         "demo" => {
             Err(Usage("this build has no demo; cargo build --features sim makes one that has".to_owned()))
@@ -422,12 +434,18 @@ mod tests {
             ("support --output f -c f", Command::Support { config: config.clone(), output: config.clone() }),
             ("ledger", Command::Later("ledger")),
             ("boards -c f", Command::Boards { config: config.clone() }),
-            ("record f", Command::Record { config: None, time: None, file: "f".into() }),
+            ("record f", Command::Record { config: None, time: None, every: None, file: "f".into() }),
             (
-                "record --for 5m run",
-                Command::Record { config: None, time: Some(Duration::from_secs(300)), file: "run".into() },
+                "record --for 5m --every 20ms run",
+                Command::Record {
+                    config: None,
+                    time: Some(Duration::from_secs(300)),
+                    every: Some(Duration::from_millis(20)),
+                    file: "run".into(),
+                },
             ),
-            ("replay f", Command::Replay { file: "f".into() }),
+            ("replay f", Command::Replay { looks: false, file: "f".into() }),
+            ("replay --looks f", Command::Replay { looks: true, file: "f".into() }),
             ("--help", Command::Help(None)),
             ("-h", Command::Help(None)),
             ("check --help", Command::Help(Some("check"))),

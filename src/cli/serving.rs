@@ -64,7 +64,7 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Sourc
     }
     notify.say("STOPPING=1");
     // A successor reads it while this one still drains.
-    current.get().process.spending.keep_now();
+    keep_now(&current.get());
     serving.close().await;
     let gateway = current.get();
     if asked.orders.is_some() {
@@ -72,8 +72,14 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Sourc
         notify.let_go();
     }
     drain(&gateway, &mut asked).await;
-    gateway.process.spending.keep_now();
+    keep_now(&gateway);
     Ok(())
+}
+
+/// Writes what outlives the process.
+fn keep_now(gateway: &Gateway) {
+    gateway.process.spending.keep_now();
+    gateway.process.usual.keep_now();
 }
 
 /// Waits until a rollout is to end.

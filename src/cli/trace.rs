@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
-use crate::config::{self, Env, Memory};
+use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD, ask};
+use crate::config::{Config, Env, Memory};
 use crate::health::Pressure;
 use crate::limits;
 use crate::memory::recorder::{self, Entry, Replay};
@@ -17,28 +17,39 @@ use crate::memory::{Decision, Field, Reason, Sample, State, step};
 use crate::time::now;
 use crate::watch::sampler::Sampler;
 
-/// Writes a new trace at `file`, for `time` or until SIGINT or SIGTERM. Returns the exit code.
+/// Writes a new trace at `file`, for `time` or until SIGINT or SIGTERM: of what a running one sees, knows and decides; of
+/// this process's own looks where none runs, or where a sample is wanted `every` so often. Returns the exit code.
 ///
 /// # Errors
 /// Only when `err` cannot be written.
 pub fn record(
     path: Option<&Path>,
     time: Option<Duration>,
+    every: Option<Duration>,
     file: &Path,
     env: &Env<'_>,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let config = match config::load_or_discover(path, env) {
-        Ok(loaded) => loaded.config.memory,
+    let config = match ask::running(path, env) {
+        Ok(config) => config,
         Err(problems) => {
             writeln!(err, "{problems}")?;
             return Ok(EXIT_CONFIG);
         }
     };
+    let running = every.is_none() && fetch(&config).is_ok();
+    if running {
+        writeln!(err, "edgeward: recording the one that runs")?;
+    }
     // A new one: what was recorded is not lost by a slip.
     let recorded = File::create_new(file).and_then(|trace| {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(samples(&config, time, &mut BufWriter::new(trace)))
+        runtime.block_on(async {
+            match running {
+                true => fetched(&config, time, trace).await,
+                false => samples(&config.memory, time, every, &mut BufWriter::new(trace)).await,
+            }
+        })
     });
     match recorded {
         Ok(count) => {
@@ -52,7 +63,42 @@ pub fn record(
     }
 }
 
-async fn samples(config: &Memory, time: Option<Duration>, out: &mut dyn Write) -> io::Result<u64> {
+/// What a running one has to tell since it was last asked.
+fn fetch(config: &Config) -> io::Result<Vec<u8>> {
+    match ask::ask(config, "POST", "/edgeward/trace", "text/plain", "{}") {
+        Ok(said) if said.status == 200 => Ok(said.body),
+        Ok(said) => Err(io::Error::other(ask::not_heard(said.status))),
+        Err(why) => Err(io::Error::other(why)),
+    }
+}
+
+/// A running one's trace. Gives how many samples there are.
+async fn fetched(config: &Config, time: Option<Duration>, mut out: File) -> io::Result<u64> {
+    let mut signals = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
+    let [interrupt, terminate] = &mut signals;
+    let end = time.and_then(|time| now().checked_add(time));
+    let mut count = 0;
+    loop {
+        let over = tokio::select! {
+            () = tokio::time::sleep(limits::MEMORY_TAP_INTERVAL) => end.is_some_and(|end| now() >= end),
+            _ = interrupt.recv() => true,
+            _ = terminate.recv() => true,
+        };
+        let lines = fetch(config)?;
+        out.write_all(&lines)?;
+        count += lines.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"s ")).count() as u64;
+        if over {
+            return Ok(count);
+        }
+    }
+}
+
+async fn samples(
+    config: &Memory,
+    time: Option<Duration>,
+    every: Option<Duration>,
+    out: &mut dyn Write,
+) -> io::Result<u64> {
     let mut signals = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
     let [interrupt, terminate] = &mut signals;
     let mut sampler = Sampler::new(config);
@@ -76,7 +122,7 @@ async fn samples(config: &Memory, time: Option<Duration>, out: &mut dyn Write) -
         let decision = step(&mut state, &sample, start + Duration::from_millis(ms));
         put(&Entry::Sample(ms, sample, decision))?;
         count += 1;
-        let next = at + Duration::from_millis(u64::from(decision.next));
+        let next = at + every.unwrap_or(Duration::from_millis(u64::from(decision.next)));
         if end.is_some_and(|end| next > end) {
             return Ok(count);
         }
@@ -88,11 +134,13 @@ async fn samples(config: &Memory, time: Option<Duration>, out: &mut dyn Write) -
     }
 }
 
-/// Plays the trace at `file`, and prints what the watchdog makes of it. Returns the exit code: 1 where it is no trace.
+/// Plays the trace at `file`, and prints what the watchdog makes of it. `looks`: it takes a sample only when it would
+/// have looked, which tells a trace of many samples from what the watchdog had seen of it. Returns the exit code: 1 where
+/// it is no trace.
 ///
 /// # Errors
 /// Only when `out` or `err` cannot be written.
-pub fn replay(file: &Path, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+pub fn replay(file: &Path, looks: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     let trace = match File::open(file) {
         Ok(trace) => trace.take(limits::MEMORY_TRACE_BYTES),
         Err(error) => {
@@ -100,7 +148,7 @@ pub fn replay(file: &Path, out: &mut dyn Write, err: &mut dyn Write) -> io::Resu
             return Ok(EXIT_FAILED);
         }
     };
-    let mut told = Told::new(now());
+    let mut told = Told::new(looks, now());
     for (number, line) in BufReader::new(trace).split(b'\n').enumerate() {
         let entry = line.ok().and_then(|line| recorder::read(&line));
         match entry {
@@ -124,6 +172,8 @@ pub fn replay(file: &Path, out: &mut dyn Write, err: &mut dyn Write) -> io::Resu
 /// What is told of a trace.
 struct Told {
     replay: Replay,
+    /// When it would look next, where only that counts.
+    due: Option<u64>,
     samples: u64,
     differ: u64,
     episodes: u32,
@@ -144,9 +194,10 @@ fn seconds(ms: u64) -> String {
 }
 
 impl Told {
-    fn new(start: Instant) -> Self {
+    fn new(looks: bool, start: Instant) -> Self {
         Told {
             replay: Replay::new(start),
+            due: looks.then_some(0),
             samples: 0,
             differ: 0,
             episodes: 0,
@@ -161,10 +212,17 @@ impl Told {
     }
 
     fn play(&mut self, entry: &Entry, out: &mut dyn Write) -> io::Result<()> {
+        if let (Some(due), Entry::Sample(ms, sample, _)) = (self.due, entry)
+            && *ms < due
+        {
+            // When it was killed is known to the sample, whoever looked.
+            return self.kill(*ms, sample, out);
+        }
         let decided = self.replay.play(entry);
         let (Some(decision), Entry::Sample(ms, sample, recorded)) = (decided, entry) else { return Ok(()) };
         self.samples += 1;
         self.differ += u64::from(decision != *recorded);
+        self.due = self.due.map(|_| ms.saturating_add(decision.next.into()));
         let passed = ms.saturating_sub(self.at);
         match self.pressure {
             Pressure::Green => {}
@@ -173,7 +231,7 @@ impl Told {
         }
         self.at = *ms;
         // A kill frees memory: what was seen before it counts.
-        self.kill(sample, out)?;
+        self.kill(*ms, sample, out)?;
         self.turn(&decision, out)
     }
 
@@ -198,7 +256,7 @@ impl Told {
         writeln!(out, "{}: {name}, {why}: {available} MiB ({axis})", seconds(self.at))
     }
 
-    fn kill(&mut self, sample: &Sample, out: &mut dyn Write) -> io::Result<()> {
+    fn kill(&mut self, ms: u64, sample: &Sample, out: &mut dyn Write) -> io::Result<()> {
         // Where a cgroup is watched, others' kills are none of its.
         let group = sample.get(Field::GroupKills);
         let count = group.or_else(|| sample.get(Field::Kills));
@@ -208,7 +266,7 @@ impl Told {
             return Ok(());
         }
         self.kills += more;
-        let lead = |since: Option<u64>| since.map(|since| seconds(self.at.saturating_sub(since)));
+        let lead = |since: Option<u64>| since.map(|since| seconds(ms.saturating_sub(since)));
         let seen: Vec<String> = ["amber", "red"]
             .into_iter()
             .zip(self.since)
@@ -216,7 +274,7 @@ impl Told {
             .collect();
         let seen = if seen.is_empty() { "nothing was seen of it".to_owned() } else { seen.join(", ") };
         self.unseen += u32::from(self.since[0].is_none());
-        writeln!(out, "{}: killed for memory; {seen}", seconds(self.at))
+        writeln!(out, "{}: killed for memory; {seen}", seconds(ms))
     }
 
     fn end(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -229,9 +287,14 @@ impl Told {
             seconds(self.at)
         )?;
         match differ {
+            _ if self.due.is_some() => Ok(()),
             0 => writeln!(out, "each decision is as it was recorded"),
             _ => {
-                writeln!(out, "{differ} decisions are not as they were recorded: another version judged then")
+                writeln!(
+                    out,
+                    "{differ} decisions are not as they were recorded: another version judged then, or it had seen more \
+                     before"
+                )
             }
         }
     }
@@ -245,7 +308,12 @@ mod tests {
 
     fn replayed(file: &Path) -> String {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        assert_eq!(replay(file, &mut out, &mut err).unwrap(), EXIT_GOOD, "{}", String::from_utf8_lossy(&err));
+        assert_eq!(
+            replay(file, false, &mut out, &mut err).unwrap(),
+            EXIT_GOOD,
+            "{}",
+            String::from_utf8_lossy(&err)
+        );
         String::from_utf8(out).unwrap()
     }
 
@@ -257,7 +325,8 @@ mod tests {
         std::fs::write(&config, "").unwrap();
         let mut err = Vec::new();
         let mut record = || {
-            record(Some(&config), Some(Duration::from_millis(1)), &file, &|_: &str| None, &mut err).unwrap()
+            record(Some(&config), Some(Duration::from_millis(1)), None, &file, &|_: &str| None, &mut err)
+                .unwrap()
         };
         assert_eq!(record(), EXIT_GOOD);
         let said = replayed(&file);
@@ -271,7 +340,7 @@ mod tests {
     #[test]
     fn a_replay_tells_alarms_leads_and_episodes() {
         let terms = Terms::new(&Memory::default(), board::of(Board::Generic));
-        let mut told = Told::new(now());
+        let mut told = Told::new(false, now());
         let mut out = Vec::new();
         let mut sample = Sample::default();
         sample.set(Field::Total, 8 << 20);

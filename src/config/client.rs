@@ -264,11 +264,23 @@ pub(super) fn default_admin(walk: &Walk<'_>) -> Option<PathBuf> {
 
 /// `hosts`: lower case, no port.
 pub(super) fn hosts(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Vec<String> {
+    let hint =
+        "write the name alone, without http://, port or *; IP addresses are let in without being named";
+    host_names(walk, top, "hosts", "[\"box.lan\"]", hint)
+}
+
+/// Names of hosts, in lower case.
+pub(super) fn host_names(
+    walk: &mut Walk<'_>,
+    section: &Section<'_, '_>,
+    key: &str,
+    example: &str,
+    hint: &str,
+) -> Vec<String> {
     let mut hosts = Vec::new();
-    for At { value, spot } in top.texts(walk, "hosts", "[\"box.lan\"]").unwrap_or_default() {
+    for At { value, spot } in section.texts(walk, key, example).unwrap_or_default() {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
         if !value.bytes().all(plain) {
-            let hint = "write the name alone, without http://, port or *; IP addresses are let in without being named";
             walk.problem(&spot, format_args!("{} is not a host name", shown(&value)), hint);
         } else {
             hosts.push(value.to_ascii_lowercase());

@@ -187,6 +187,10 @@ pub fn discover(env: &Env<'_>, local: &[LocalServer]) -> Loaded {
         queue: super::Queue::default(),
         sticky: super::Sticky::default(),
         translation: super::Translation::default(),
+        images: super::Images::default(),
+        on_break: super::OnBreak::default(),
+        resume: super::Resume::default(),
+        repetition: super::Repetition::default(),
         rollout: None,
         memory: super::Memory::default(),
     };

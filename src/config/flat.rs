@@ -38,6 +38,10 @@ impl Flat {
             queue,
             sticky,
             translation,
+            images,
+            on_break,
+            resume,
+            repetition,
             rollout,
             memory,
         } = config;
@@ -79,6 +83,14 @@ impl Flat {
         self.ways(retry, hedge, queue, sticky);
         let Translation { strict } = translation;
         self.all("translation", &[("strict", Flag(*strict))]);
+        self.images(images);
+        self.put("", "on_break", word(schema::BREAKS, on_break));
+        let Resume { by_header, continue_max_tokens } = resume;
+        let resume = [("by_header", Flag(*by_header)), ("continue_max_tokens", number(*continue_max_tokens))];
+        self.all("resume", &resume);
+        let Repetition { enabled, times, bytes } = repetition;
+        let repetition = [("enabled", Flag(*enabled)), ("times", number(*times)), ("bytes", number(*bytes))];
+        self.all("repetition", &repetition);
         if let Some(Rollout { share, hold, min_samples }) = rollout {
             self.all(
                 "rollout",
@@ -407,6 +419,7 @@ impl Flat {
             heartbeat,
             commit_on,
             on_empty_stop,
+            on_break,
             model_name,
         } = route;
         self.all(
@@ -420,6 +433,7 @@ impl Flat {
                 ("heartbeat", time(*heartbeat)),
                 ("commit_on", commit_on.map_or(Unset, |on| word(schema::COMMITS, &on))),
                 ("on_empty_stop", on_empty_stop.map_or(Unset, |on| word(schema::EMPTY_STOPS, &on))),
+                ("on_break", on_break.map_or(Unset, |on| word(schema::BREAKS, &on))),
                 ("model_name", model_name.map_or(Unset, |name| word(schema::MODEL_NAMES, &name))),
             ],
         );

@@ -15,7 +15,7 @@ use super::value::{Fault, bytes, count, duration, show_bytes, show_duration, sho
 use super::walk::{Env, Section, Spot, Walk, sorted};
 use super::{
     CommitOn, Config, DEFAULT_PATH, DeadlineOverrides, Deadlines, Limits, LockMemory, ModelName, OnEmptyStop,
-    Place, Router, TargetUrl, checks, discover, policies, route, terms,
+    Place, Router, TargetUrl, checks, discover, images, policies, route, terms,
 };
 use crate::limits::{CONFIG_BYTES_MAX, GATE_POOL_MAX};
 
@@ -151,6 +151,10 @@ fn root(walk: &mut Walk<'_>, tree: &DeTable<'_>, file: &Path) -> Config {
         queue: policies::queue(walk, &top, limits.request_time),
         sticky: policies::sticky(walk, &top),
         translation: policies::translation(walk, &top),
+        images: images::images(walk, &top),
+        on_break: top.word(walk, "on_break", schema::BREAKS).unwrap_or_default(),
+        resume: policies::resume(walk, &top),
+        repetition: policies::repetition(walk, &top),
         rollout: policies::rollout(walk, &top),
         memory: policies::memory(walk, &top),
         listen,

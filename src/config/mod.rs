@@ -17,11 +17,13 @@ mod discover;
 mod figures;
 mod flat;
 mod identify;
+mod images;
 mod load;
 mod plan;
 mod policies;
 mod policy;
 mod problem;
+mod resume;
 pub mod rollout;
 mod route;
 mod schema;
@@ -38,6 +40,7 @@ pub use discover::{LOCAL_SERVERS, LocalServer, discover};
 pub(crate) use figures::parse_share;
 pub use figures::show_money;
 pub use identify::{identify, probe_path};
+pub use images::Images;
 pub use load::{load, load_or_discover, parse};
 pub use plan::plan_text;
 pub use policy::{
@@ -46,6 +49,7 @@ pub use policy::{
     TargetProbe, Translation,
 };
 pub use problem::{Loaded, Problem, Problems};
+pub use resume::{OnBreak, Repetition, Resume};
 pub use secret::{Secret, hidden};
 pub use value::show_bytes;
 pub use walk::Env;
@@ -114,6 +118,14 @@ pub struct Config {
     pub sticky: Sticky,
     /// `[translation]`.
     pub translation: Translation,
+    /// `[images]`.
+    pub images: Images,
+    /// `on_break`: what becomes of a stream that breaks midway.
+    pub on_break: OnBreak,
+    /// `[resume]`.
+    pub resume: Resume,
+    /// `[repetition]`.
+    pub repetition: Repetition,
     /// `[rollout]`.
     pub rollout: Option<Rollout>,
     /// `[memory]`.
@@ -518,6 +530,8 @@ pub struct Route {
     pub commit_on: Option<CommitOn>,
     /// `on_empty_stop`.
     pub on_empty_stop: Option<OnEmptyStop>,
+    /// `on_break`.
+    pub on_break: Option<OnBreak>,
     /// `model_name`.
     pub model_name: Option<ModelName>,
 }

@@ -6,18 +6,21 @@ use super::figures::{share, time};
 use super::value::{bytes, choice, count, show_bytes, show_duration};
 use super::walk::{Section, Walk};
 use super::{
-    Breaker, Degrade, Health, Hedge, Latency, Memory, Permille, Probe, Queue, Retry, Rollout, Sticky,
-    Translation, schema_policy,
+    Breaker, Degrade, Health, Hedge, Latency, Memory, Permille, Probe, Queue, Repetition, Resume, Retry,
+    Rollout, Sticky, Translation, schema_policy,
 };
 use crate::limits::{
     CONFIG_DURATION_MAX, KIB, MEMORY_INTERVAL_MAX, MEMORY_INTERVAL_MIN, MIB, QUEUE_LENGTH_MAX,
-    RETRY_BACKOFF_MAX, RETRY_JITTER_MAX, ROLLOUT_HOLD, ROLLOUT_MIN_SAMPLES, ROLLOUT_SHARE,
+    REPETITION_WINDOW_BYTES, RETRY_BACKOFF_MAX, RETRY_JITTER_MAX, ROLLOUT_HOLD, ROLLOUT_MIN_SAMPLES,
+    ROLLOUT_SHARE,
 };
 
 /// A minimum of samples, or a number of failures in a row, at most: a busy box has this many requests in an hour.
 const SAMPLES_MAX: u64 = 10_000;
 /// `breaker.trials` at most: more would be a flood.
 const TRIALS_MAX: u64 = 16;
+/// `continue_max_tokens` at most: the longest context windows there are.
+const CONTINUE_TOKENS_MAX: u64 = 10_000_000;
 /// `latency.times` at most.
 const TIMES_MAX: u64 = 1000;
 /// The smallest share that means anything but "none".
@@ -235,6 +238,30 @@ pub(super) fn translation(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Transla
     let Translation { strict } = &mut translation;
     fill(walk, &section, &mut [("strict", Slot::Flag(strict))]);
     translation
+}
+
+/// `[resume]`.
+pub(super) fn resume(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Resume {
+    let mut resume = Resume::default();
+    let Some(section) = top.table(walk, "resume", &schema_policy::RESUME) else { return resume };
+    let Resume { by_header, continue_max_tokens } = &mut resume;
+    let tokens = Slot::Count(1, CONTINUE_TOKENS_MAX, continue_max_tokens);
+    fill(walk, &section, &mut [("by_header", Slot::Flag(by_header)), ("continue_max_tokens", tokens)]);
+    resume
+}
+
+/// `[repetition]`.
+#[rustfmt::skip]
+pub(super) fn repetition(walk: &mut Walk<'_>, top: &Section<'_, '_>) -> Repetition {
+    let mut repetition = Repetition::default();
+    let Some(section) = top.table(walk, "repetition", &schema_policy::REPETITION) else { return repetition };
+    let Repetition { enabled, times, bytes } = &mut repetition;
+    fill(walk, &section, &mut [
+        ("enabled", Slot::Flag(enabled)),
+        ("times",   Slot::Count(2, REPETITION_WINDOW_BYTES as u64, times)),
+        ("bytes",   Slot::Count(2, REPETITION_WINDOW_BYTES as u64, bytes)),
+    ]);
+    repetition
 }
 
 /// `[rollout]`; without it there is none.

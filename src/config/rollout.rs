@@ -306,6 +306,10 @@ impl Config {
             queue,
             sticky,
             translation,
+            images,
+            on_break,
+            resume,
+            repetition,
             ..
         } = other.clone();
         Config {
@@ -325,6 +329,10 @@ impl Config {
             queue,
             sticky,
             translation,
+            images,
+            on_break,
+            resume,
+            repetition,
             ..self.clone()
         }
     }

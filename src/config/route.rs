@@ -106,6 +106,7 @@ fn one(
         heartbeat: section.value(walk, "heartbeat", |value| duration(value, false)),
         commit_on: section.word(walk, "commit_on", schema::COMMITS),
         on_empty_stop: section.word(walk, "on_empty_stop", schema::EMPTY_STOPS),
+        on_break: section.word(walk, "on_break", schema::BREAKS),
         model_name: section.word(walk, "model_name", schema::MODEL_NAMES),
         model: "*".to_owned(),
     };

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{CommitOn, DeadlineOverrides, Kind, Limits, ModelName, OnEmptyStop, Place, schema_policy};
+use super::{
+    CommitOn, DeadlineOverrides, Kind, Limits, ModelName, OnBreak, OnEmptyStop, Place, schema_policy,
+};
 use crate::limits::{GATE_BUFFER_MIN, HEADER_BYTES_MIN, KIB, MIB};
 
 /// The keys of one table.
@@ -51,6 +53,10 @@ pub(super) static TOP: Keys = Keys {
         "queue",
         "sticky",
         "translation",
+        "images",
+        "on_break",
+        "resume",
+        "repetition",
         "rollout",
         "memory",
     ],
@@ -213,6 +219,7 @@ pub(super) static ROUTE: Keys = Keys {
         "heartbeat",
         "commit_on",
         "on_empty_stop",
+        "on_break",
         "model_name",
     ],
     free: false,
@@ -290,6 +297,12 @@ pub(super) const MODEL_NAMES: &[(&str, ModelName)] =
     &[("asked", ModelName::Asked), ("real", ModelName::Real)];
 pub(super) const EMPTY_STOPS: &[(&str, OnEmptyStop)] =
     &[("failover_once", OnEmptyStop::FailoverOnce), ("pass", OnEmptyStop::Pass)];
+pub(super) const BREAKS: &[(&str, OnBreak)] = &[
+    (OnBreak::ALL[0].as_str(), OnBreak::ALL[0]),
+    (OnBreak::ALL[1].as_str(), OnBreak::ALL[1]),
+    (OnBreak::ALL[2].as_str(), OnBreak::ALL[2]),
+    (OnBreak::ALL[3].as_str(), OnBreak::ALL[3]),
+];
 pub(super) const COMMITS: &[(&str, CommitOn)] = &[("any", CommitOn::Any), ("content", CommitOn::Content)];
 pub(super) const KINDS: &[(&str, Kind)] = &[
     ("ollama", Kind::Ollama),

@@ -87,6 +87,26 @@ pub(super) static STICKY: Keys =
 
 pub(super) static TRANSLATION: Keys = table("[translation]", &["strict"], &[]);
 
+pub(super) static IMAGES: Keys = table(
+    "[images]",
+    &["fetch", "hosts", "private_hosts", "max_bytes", "timeout", "local_urls", "cache", "cache_time"],
+    &[
+        ("enabled", "write fetch = true"),
+        ("allow", "write hosts = [\"images.example.com\"]"),
+        ("max_size", "write max_bytes = \"10MiB\""),
+        ("ttl", "write cache_time = \"15m\""),
+    ],
+);
+
+pub(super) static RESUME: Keys = table(
+    "[resume]",
+    &["by_header", "continue_max_tokens"],
+    &[("policy", "write on_break = \"continue\" at the top of the file, or in [[route]]")],
+);
+
+pub(super) static REPETITION: Keys =
+    table("[repetition]", &["enabled", "times", "bytes"], &[("repeats", "write times = 8")]);
+
 pub(super) static ROLLOUT: Keys = table(
     "[rollout]",
     &["share", "hold", "min_samples"],
@@ -207,7 +227,7 @@ pub(super) const PRIORITIES: &[(&str, Priority)] =
     &[("low", Priority::Low), ("normal", Priority::Normal), ("high", Priority::High)];
 
 /// Every table here, for the look where a misplaced key belongs, and for the tests.
-pub(super) static ALL: [&Keys; 17] = [
+pub(super) static ALL: [&Keys; 20] = [
     &BREAKER,
     &DEGRADE,
     &LATENCY,
@@ -217,6 +237,9 @@ pub(super) static ALL: [&Keys; 17] = [
     &QUEUE,
     &STICKY,
     &TRANSLATION,
+    &IMAGES,
+    &RESUME,
+    &REPETITION,
     &ROLLOUT,
     &MEMORY,
     &GROUP,

@@ -5,6 +5,7 @@ pub mod classify;
 pub mod conversation;
 pub mod event;
 mod gemini;
+mod inline;
 mod inspect;
 mod needs;
 mod ollama;

@@ -1,10 +1,11 @@
 //! What a request needs of a target, and which conversation it belongs to: read as its members pass, nothing kept.
 
 use std::hash::{DefaultHasher, Hasher};
+use std::ops::Range;
 
 use super::Dialect;
 use crate::limits;
-use crate::wire::json::{Cursor, Stop, key_is};
+use crate::wire::json::{Cursor, Stop, key_is, readable};
 
 /// What not every target can do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,12 @@ pub struct Needs {
     pub images: bool,
     /// JSON is asked for, with a schema or without.
     pub json: bool,
+    /// A picture or a file is named by a URL: whoever is given it will fetch it.
+    pub urls: bool,
+    /// A picture or a file is named by an id that its provider alone knows.
+    pub files: bool,
+    /// A file's bytes stand beside its id.
+    pub named: bool,
 }
 
 /// Which conversation a request belongs to, as far as its body tells.
@@ -42,6 +49,13 @@ pub struct Options {
 pub(super) struct Scan {
     dialect: Dialect,
     pub(super) needs: Needs,
+    /// What the body only names; [`limits::NAMED_MAX`] of it.
+    pub(super) references: Vec<Named>,
+    /// There is more.
+    pub(super) more: bool,
+    /// Where the body begins in memory, and the present member's value in the body.
+    body: usize,
+    value: usize,
     /// Of `prompt_cache_key`.
     named: Option<u64>,
     /// Of what stands before the messages, wherever in the body that is.
@@ -70,10 +84,14 @@ struct Message {
 }
 
 impl Scan {
-    pub(super) fn new(dialect: Dialect) -> Self {
+    pub(super) fn new(dialect: Dialect, body: &[u8]) -> Self {
         Scan {
             dialect,
             needs: Needs::default(),
+            references: Vec::new(),
+            more: false,
+            body: body.as_ptr() as usize,
+            value: 0,
             named: None,
             system: 0,
             opening: Opening {
@@ -88,6 +106,7 @@ impl Scan {
     /// One member of the body. Its value is JSON, and no deeper than [`limits::JSON_DEPTH_MAX`]; of one that has
     /// another form than the dialect's nothing is learned, and its target may judge it.
     pub(super) fn member(&mut self, key: &str, value: &str) {
+        self.value = (value.as_ptr() as usize).saturating_sub(self.body);
         let mut at = Cursor::new(value.as_bytes());
         let seen = match (key, self.dialect) {
             ("tools" | "functions", _) => some_in(&mut at).map(|some| self.needs.tools |= some),
@@ -97,7 +116,11 @@ impl Scan {
                 at.truthy().map(|some| self.needs.json |= some)
             }
             ("images", Dialect::OllamaGenerate) => some_in(&mut at).map(|some| self.needs.images |= some),
-            ("messages", Dialect::OpenaiChat | Dialect::OllamaChat | Dialect::Anthropic)
+            // vLLM's embeddings take a conversation as well.
+            (
+                "messages",
+                Dialect::OpenaiChat | Dialect::OpenaiEmbeddings | Dialect::OllamaChat | Dialect::Anthropic,
+            )
             | ("input", Dialect::OpenaiResponses) => self.messages(&mut at),
             ("system", Dialect::Anthropic) | ("instructions", Dialect::OpenaiResponses) => {
                 self.system(&mut at)
@@ -186,6 +209,11 @@ impl Scan {
             self.needs.images |= some_in(at)?;
         } else if key_is(key, "content") || key_is(key, "output") {
             self.content(at, message)?;
+        } else {
+            let mut medium = Medium::default();
+            let seen = medium.member(key, at, self.body);
+            self.take(medium);
+            seen?;
         }
         Ok(())
     }
@@ -200,23 +228,135 @@ impl Scan {
             }
             return Ok(());
         }
-        at.array(|at| {
-            at.object(|key, at| {
-                if key_is(key, "type") {
-                    let picture = |kind: &[u8]| matches!(kind, b"image" | b"image_url" | b"input_image");
-                    self.needs.images |= at.string()?.is_some_and(|kind| picture(kind.raw));
-                } else if key_is(key, "text") {
-                    if let Some(part) = at.string()? {
-                        message.text(part.raw);
-                    }
-                } else if key_is(key, "content") {
-                    // No deeper than the body was found to be.
-                    self.content(at, message)?;
+        if at.peek()? == b'{' {
+            return self.part(at, message);
+        }
+        at.array(|at| self.part(at, message))?;
+        Ok(())
+    }
+
+    fn part(&mut self, at: &mut Cursor<'_>, message: &mut Message) -> Result<(), Stop> {
+        let mut medium = Medium::default();
+        let seen = at.object(|key, at| {
+            if key_is(key, "type") {
+                let picture = |kind: &[u8]| matches!(kind, b"image" | b"image_url" | b"input_image");
+                let kind = at.string()?;
+                self.needs.images |= kind.is_some_and(|kind| picture(kind.raw));
+                medium.picture |= kind.is_some_and(|kind| kind.is(b"input_image"));
+            } else if key_is(key, "text") {
+                if let Some(part) = at.string()? {
+                    message.text(part.raw);
                 }
-                Ok(())
-            })
-            .map(|_| ())
-        })?;
+            } else if key_is(key, "content") {
+                // No deeper than the body was found to be.
+                self.content(at, message)?;
+            } else if key_is(key, "source") {
+                // Of Anthropic's document; parts again may stand in it.
+                at.peek()?;
+                let (start, before) = (self.value + at.at(), medium.found.len());
+                at.object(|key, at| {
+                    if key_is(key, "content") {
+                        self.content(at, message)
+                    } else {
+                        medium.member(key, at, self.body)
+                    }
+                })?;
+                let all = start..self.value + at.at();
+                for named in medium.found.iter_mut().skip(before) {
+                    named.form = Form::Source(all.clone());
+                }
+            } else {
+                medium.member(key, at, self.body)?;
+            }
+            Ok(())
+        });
+        // What was seen before a fault stands.
+        self.take(medium);
+        seen.map(|_| ())
+    }
+
+    fn take(&mut self, medium: Medium) {
+        self.needs.urls |= medium.url;
+        self.needs.files |= medium.id && !medium.data;
+        self.needs.named |= medium.id && medium.data;
+        for mut named in medium.found {
+            match &mut named.form {
+                // The bytes are there already.
+                Form::Member(..) | Form::Source(_) if !named.is_url && medium.data => continue,
+                Form::Member(_, name) if medium.picture => *name = "image_url",
+                _ => {}
+            }
+            if self.references.len() < limits::NAMED_MAX {
+                self.references.push(named);
+            } else {
+                self.more = true;
+            }
+        }
+    }
+}
+
+/// A picture or a file that the body only names, and where its bytes would stand instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Its URL; else its id at the client's provider.
+    pub is_url: bool,
+    /// Where in the body that stands, quotes included.
+    pub text: Range<usize>,
+    /// What its bytes take the place of.
+    pub form: Form,
+}
+
+/// What a reference's bytes take the place of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The URL: a data URL stands there instead.
+    Url,
+    /// All of Anthropic's `source`.
+    Source(Range<usize>),
+    /// The member `file_id`: a data URL stands there under this name.
+    Member(Range<usize>, &'static str),
+}
+
+/// How one part names its picture or its file.
+#[derive(Default)]
+struct Medium {
+    picture: bool,
+    url: bool,
+    id: bool,
+    data: bool,
+    found: Vec<Named>,
+}
+
+impl Medium {
+    /// A member of a part, or of the object in it: `url`, `image_url`, `file_url`, vLLM's `video_url` …, with a URL or
+    /// with an object that has one; `file` and `file_id`; `data` and `file_data`. `body`: where the body begins in
+    /// memory.
+    fn member(&mut self, key: &[u8], at: &mut Cursor<'_>, body: usize) -> Result<(), Stop> {
+        let url = key.ends_with(b"url") || (key.contains(&b'\\') && readable(key).ends_with("url"));
+        let place = |raw: &[u8]| {
+            let start = (raw.as_ptr() as usize).saturating_sub(body);
+            start.saturating_sub(1)..start + raw.len() + 1
+        };
+        if url || key_is(key, "file") {
+            if at.peek()? == b'{' {
+                at.object(|key, at| self.member(key, at, body))?;
+            } else if let Some(text) = at.string()?.filter(|_| url) {
+                if text.raw.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"data:")) {
+                    self.data = true;
+                } else {
+                    self.url = true;
+                    self.found.push(Named { is_url: true, text: place(text.raw), form: Form::Url });
+                }
+            }
+        } else if key_is(key, "file_id") {
+            if let Some(id) = at.string()?.filter(|id| !id.raw.is_empty()) {
+                self.id = true;
+                let (member, text) = (place(key).start..place(id.raw).end, place(id.raw));
+                self.found.push(Named { is_url: false, text, form: Form::Member(member, "file_data") });
+            }
+        } else if key_is(key, "data") || key_is(key, "file_data") {
+            self.data |= at.truthy()?;
+        }
         Ok(())
     }
 }

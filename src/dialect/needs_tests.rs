@@ -14,7 +14,8 @@ fn key(dialect: Dialect, body: &str) -> (u64, bool) {
     (conversation.key, conversation.later)
 }
 
-const NONE: Needs = Needs { tools: false, images: false, json: false };
+const NONE: Needs =
+    Needs { tools: false, images: false, json: false, urls: false, files: false, named: false };
 
 #[test]
 fn what_is_needed_is_seen_in_every_dialect() {
@@ -31,13 +32,13 @@ fn what_is_needed_is_seen_in_every_dialect() {
         (OpenaiCompletions, r#"{"response_format":{"json_schema":{},"type":"json_schema"}}"#, json),
         (
             OpenaiChat,
-            r#"{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"x"}}]}]}"#,
+            r#"{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:x"}}]}]}"#,
             images,
         ),
         (OpenaiResponses, r#"{"input":"image","tools":[{"type":"function"}]}"#, tools),
         (
             OpenaiResponses,
-            r#"{"input":[{"role":"user","content":[{"type":"input_image","image_url":"x"}]}]}"#,
+            r#"{"input":[{"role":"user","content":[{"type":"input_image","image_url":"data:x"}]}]}"#,
             images,
         ),
         (
@@ -66,6 +67,64 @@ fn what_is_needed_is_seen_in_every_dialect() {
     ] {
         assert_eq!(call(dialect, body).needs, want, "{body}");
     }
+}
+
+#[test]
+fn what_is_only_named_is_seen_wherever_a_server_would_look() {
+    use Dialect::{Anthropic, OpenaiChat, OpenaiEmbeddings, OpenaiResponses};
+    let told = |dialect, body: &str| {
+        let needs = call(dialect, body).needs;
+        (needs.urls, needs.files, needs.named)
+    };
+    let content = |key: &str, part: &str| format!(r#"{{"{key}":[{{"role":"user","content":[{part}]}}]}}"#);
+    let (url, file, named, none) =
+        ((true, false, false), (false, true, false), (false, false, true), (false, false, false));
+    for (dialect, part, want) in [
+        (OpenaiChat, r#"{"type":"image_url","image_url":{"detail":"low","url":"https://h/a.png"}}"#, url),
+        (OpenaiChat, r#"{"type":"image_url","image_url":"http://h/a.png"}"#, url),
+        (OpenaiChat, r#"{"image\u005furl":{"\u0075rl":"http://h/a.png"}}"#, url),
+        (OpenaiChat, r#"{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}"#, url),
+        // Whoever writes it so wants to hide it.
+        (OpenaiChat, r#"{"type":"image_url","image_url":{"url":" data:image/png;base64,aGk="}}"#, url),
+        (OpenaiChat, r#"{"type":"image_url","image_url":{"url":"DATA:image/png;base64,aGk="}}"#, none),
+        (OpenaiChat, r#"{"type":"video_url","video_url":{"url":"http://h/a.mp4"}}"#, url),
+        (OpenaiChat, r#"{"type":"audio_url","audio_url":{"url":"http://h/a.wav"}}"#, url),
+        (OpenaiChat, r#"{"type":"text","text":"see http://h/a.png"}"#, none),
+        (OpenaiChat, r#"{"type":"input_audio","input_audio":{"data":"aGk=","format":"wav"}}"#, none),
+        (OpenaiChat, r#"{"type":"file","file":{"file_id":"file-1"}}"#, file),
+        (OpenaiChat, r#"{"type":"file","file":{"file_data":"data:application/pdf;base64,aGk="}}"#, none),
+        (OpenaiChat, r#"{"type":"file","file":{"file_id":"file-1","file_data":"aGk="}}"#, named),
+        (OpenaiEmbeddings, r#"{"type":"image_url","image_url":{"url":"https://h/a.png"}}"#, url),
+        (Anthropic, r#"{"type":"image","source":{"type":"url","url":"https://h/a.png"}}"#, url),
+        (Anthropic, r#"{"type":"document","source":{"type":"url","url":"https://h/a.pdf"}}"#, url),
+        (Anthropic, r#"{"type":"image","source":{"type":"base64","data":"aGk="}}"#, none),
+        (Anthropic, r#"{"type":"document","source":{"type":"file","file_id":"f"}}"#, file),
+        (
+            Anthropic,
+            r#"{"type":"tool_result","content":[{"type":"image","source":{"type":"url","url":"http://h"}}]}"#,
+            url,
+        ),
+        (
+            Anthropic,
+            r#"{"type":"document","source":{"type":"content","content":[{"type":"image","source":{"url":"http://h"}}]}}"#,
+            url,
+        ),
+    ] {
+        assert_eq!(told(dialect, &content("messages", part)), want, "{part}");
+    }
+    for (part, want) in [
+        (r#"{"type":"input_image","image_url":"https://h/a.png"}"#, url),
+        (r#"{"type":"input_image","image_url":"data:image/png;base64,aGk="}"#, none),
+        (r#"{"type":"input_image","file_id":"file-1"}"#, file),
+        (r#"{"type":"input_image","file_id":null,"image_url":"data:,"}"#, none),
+        (r#"{"type":"input_file","file_url":"https://h/a.pdf"}"#, url),
+        (r#"{"type":"input_file","file_id":"file-1"}"#, file),
+        (r#"{"type":"input_file","file_id":"file-1","file_data":"aGk="}"#, named),
+    ] {
+        assert_eq!(told(OpenaiResponses, &content("input", part)), want, "{part}");
+    }
+    let shot = r#"{"input":[{"type":"computer_call_output","output":{"type":"input_image","image_url":"http://h"}}]}"#;
+    assert_eq!(told(OpenaiResponses, shot), url);
 }
 
 #[test]

@@ -13,7 +13,8 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::Dialect;
-pub use super::needs::{Conversation, Needs, Options};
+use super::inline::sorted;
+pub use super::needs::{Conversation, Form, Named, Needs, Options};
 use super::needs::{Scan, ollama_options};
 use crate::limits;
 use crate::wire::json;
@@ -41,6 +42,10 @@ pub struct Call {
     pub prompt_tokens: u64,
     /// What not every target can do.
     pub needs: Needs,
+    /// What the body only names.
+    pub named: Vec<Named>,
+    /// It names more than that.
+    pub names_more: bool,
     /// Which conversation it belongs to, where there is one.
     pub conversation: Option<Conversation>,
     spans: Spans,
@@ -129,7 +134,7 @@ pub type Edit = (Range<usize>, Vec<u8>);
 /// that names it.
 pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Call, BadRequest> {
     let profile = json::profile(body).map_err(|_| BadRequest::too_deep())?;
-    let scan = Scan::new(dialect);
+    let scan = Scan::new(dialect, body);
     let mut reader = Reader { body, seen: HashSet::new(), call: Draft::default(), scan, fault: None };
     let mut de = serde_json::Deserializer::from_slice(body);
     let parsed = (&mut reader).deserialize(&mut de).and_then(|()| de.end());
@@ -152,6 +157,8 @@ pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Call, BadRequest> {
         prompt_tokens: profile.estimated_tokens(),
         needs: reader.scan.needs,
         conversation: reader.scan.conversation(),
+        named: reader.scan.references,
+        names_more: reader.scan.more,
         spans: Spans { open, any: !reader.seen.is_empty(), ..draft.spans },
     })
 }
@@ -171,6 +178,8 @@ impl Call {
             options: Options::default(),
             prompt_tokens: 0,
             needs: Needs::default(),
+            named: Vec::new(),
+            names_more: false,
             conversation: None,
             spans: Spans::default(),
         }
@@ -203,13 +212,7 @@ impl Call {
             }
             edits.push((self.spans.open..self.spans.open, first_members));
         }
-        // A handful.
-        let mut sorted: Vec<Edit> = Vec::with_capacity(edits.len());
-        for edit in edits {
-            let at = sorted.partition_point(|(before, _)| before.start <= edit.0.start);
-            sorted.insert(at, edit);
-        }
-        sorted
+        sorted(edits)
     }
 
     fn ask_usage(&self, edits: &mut Vec<Edit>, first_members: &mut Vec<u8>) {

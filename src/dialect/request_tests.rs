@@ -167,3 +167,52 @@ fn choices_are_counted() {
         assert_eq!(decode(Dialect::OpenaiChat, body.as_bytes()).unwrap().choices, choices, "{body}");
     }
 }
+
+#[test]
+fn what_a_body_only_names_is_replaced_where_it_stands_and_nothing_else_is() {
+    let inlined = |dialect, body: &str, keep: &str| {
+        let call = decode(dialect, body.as_bytes()).unwrap();
+        let give = |is_url: bool, text: &str| match text {
+            _ if text == keep => Ok(None),
+            "https://h/a.png" | "file-1" => {
+                assert_eq!(is_url, text != "file-1");
+                Ok(Some(("image/png".to_owned(), "aGk=".to_owned())))
+            }
+            other => Err(other.to_owned()),
+        };
+        let edits = call.edits_inlined(&Changes::default(), body.as_bytes(), give)?;
+        Ok::<_, Option<String>>(apply(body.as_bytes(), &edits))
+    };
+    let data = r#""data:image/png;base64,aGk=""#;
+    let source = r#"{"type":"base64","media_type":"image/png","data":"aGk="}"#;
+    for (dialect, before, after) in [
+        (
+            Dialect::OpenaiChat,
+            r#"{ "messages": [{"role":"user","content":[ {"image_url":{"url" : "https:\/\/h/a.png","x":1},"type":"image_url"} , {"type":"text","text":"https://h/a.png"}],"name":"n"}], "y":[1e3] }"#.to_owned(),
+            format!(r#"{{ "messages": [{{"role":"user","content":[ {{"image_url":{{"url" : {data},"x":1}},"type":"image_url"}} , {{"type":"text","text":"https://h/a.png"}}],"name":"n"}}], "y":[1e3] }}"#),
+        ),
+        (
+            Dialect::OpenaiChat,
+            r#"{"messages":[{"content":[{"type":"file","file":{"filename":"a","file_id" :"file-1"}}]}]}"#.to_owned(),
+            format!(r#"{{"messages":[{{"content":[{{"type":"file","file":{{"filename":"a","file_data":{data}}}}}]}}]}}"#),
+        ),
+        (
+            Dialect::OpenaiResponses,
+            r#"{"input":[{"content":[{"file_id":"file-1","type":"input_image"},{"type":"input_image","image_url":"https://h/a.png"}]}]}"#.to_owned(),
+            format!(r#"{{"input":[{{"content":[{{"image_url":{data},"type":"input_image"}},{{"type":"input_image","image_url":{data}}}]}}]}}"#),
+        ),
+        (
+            Dialect::Anthropic,
+            r#"{"messages":[{"content":[{"type":"tool_result","content":[{"source": {"url":"https://h/a.png","type":"url"},"type":"image"}]},{"type":"tool_use","input":{"url":"https://h/a.png"}}]}]}"#.to_owned(),
+            format!(r#"{{"messages":[{{"content":[{{"type":"tool_result","content":[{{"source": {source},"type":"image"}}]}},{{"type":"tool_use","input":{{"url":"https://h/a.png"}}}}]}}]}}"#),
+        ),
+    ] {
+        assert_eq!(inlined(dialect, &before, ""), Ok(after), "{before}");
+    }
+    let url = |url: &str| format!(r#"{{"messages":[{{"content":[{{"image_url":"{url}"}}]}}]}}"#);
+    assert_eq!(inlined(Dialect::OpenaiChat, &url("http://other"), ""), Err(Some("http://other".to_owned())));
+    assert_eq!(inlined(Dialect::OpenaiChat, &url("http://other"), "http://other"), Ok(url("http://other")));
+    let part = r#"{"image_url":"https://h/a.png"},"#.repeat(limits::NAMED_MAX + 1);
+    let many = format!(r#"{{"messages":[{{"content":[{}]}}]}}"#, part.trim_end_matches(','));
+    assert_eq!(inlined(Dialect::OpenaiChat, &many, ""), Err(None), "some would go as they are");
+}

@@ -32,8 +32,8 @@ pub const fn weight(cause: Cause) -> u16 {
         Cause::Loading => 500,
         // 408, 409, 425: mostly one request's trouble.
         Cause::HttpStatus => 250,
-        // Too much before the first token: mostly one prompt's.
-        Cause::Overflow => 250,
+        // Too much before the first token, a text that goes round in circles: mostly one prompt's.
+        Cause::Overflow | Cause::Repetition => 250,
         // A well-formed end is mostly the prompt's doing: never a rest, but a model that does it all the time
         // is asked less.
         Cause::Empty => 100,

@@ -18,6 +18,9 @@ pub const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
 pub const MEMORY_INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Between two looks while nothing is short; `memory.interval` at its largest.
 pub const MEMORY_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// Where memory is calm, looks are so many times rarer: 3 a second at the most. Found on the rig's traces: at 8 a leak of
+/// 100 MiB/s is seen half a second later.
+pub const MEMORY_CALM: u32 = 3;
 /// Samples of one axis that are kept.
 pub const MEMORY_RING: usize = 64;
 /// A recent slope is taken over at least this many samples.
@@ -54,14 +57,16 @@ pub const MEMORY_GROUP_LEAST: u64 = 1024 * 1024 * 1024;
 pub const MEMORY_HUGE_PART: u32 = 4;
 /// An OOM kill is a sign for this long, in milliseconds.
 pub const MEMORY_KILL_MS: u32 = 10_000;
-/// After a known unload slopes say nothing for this long, in milliseconds: free memory lags.
-pub const MEMORY_UNLOAD_MS: u32 = 2000;
+/// After a known load or unload slopes say nothing for this long, in milliseconds: free memory lags, and what is seen of
+/// it lately is the load.
+pub const MEMORY_SETTLE_MS: u32 = 2000;
 /// A load that was let in and says nothing more is over after this, in milliseconds.
 pub const MEMORY_LOAD_MS: u32 = 300_000;
-/// What is usual fades: this part of its excess, in ten-thousandths, each [`MEMORY_FADE_MS`]: 1 % an hour.
+/// What is usual fades: this part of its excess, in ten-thousandths, each [`MEMORY_FADE_MS`]: 0.3 % an hour, 7 % a day,
+/// so that yesterday's longest prompt is no alarm today.
 pub const MEMORY_FADE: u32 = 1;
 /// See [`MEMORY_FADE`], in milliseconds.
-pub const MEMORY_FADE_MS: u32 = 36_000;
+pub const MEMORY_FADE_MS: u32 = 120_000;
 /// What lasts for this long without a rise is usual, in milliseconds.
 pub const MEMORY_PLATEAU_MS: u32 = 60_000;
 /// Sets of models whose usual level is remembered; the oldest makes room.
@@ -101,3 +106,26 @@ pub const WARM_UP_PAUSE_MAX: Duration = Duration::from_secs(600);
 pub const CLOUD_FIRST_TOKEN: Duration = Duration::from_secs(1);
 const _: () = assert!(LOCAL_LOOK_TIME.as_millis() < LOCAL_ASK_TIME.as_millis());
 const _: () = assert!(WARM_UP_PAUSE.as_secs() < WARM_UP_PAUSE_MAX.as_secs());
+/// The file that keeps what is usual, in bytes: a line of 60 for each mark of each axis.
+pub const MEMORY_USUAL_BYTES: usize = 4096;
+/// Between two writes of it: flash wears.
+pub const MEMORY_USUAL_INTERVAL: Duration = Duration::from_secs(600);
+/// Between two looks at what is to be written.
+pub const MEMORY_USUAL_LOOK: Duration = Duration::from_secs(60);
+/// As much memory as before: it differs by less than this part, a 64th.
+pub const MEMORY_SAME_SHIFT: u32 = 6;
+/// A trend counts once this part of what is usually free is gone, as a divisor: what takes less is a prompt. An eighth of
+/// it is gone by the time that a fall which leaves 10 s is sure.
+pub const MEMORY_BEYOND: u32 = 8;
+/// A trend counts once it has lasted for this part of the time that it leaves, as a divisor: what falls faster than that
+/// and stops is a prompt or a buffer, and there is time to wait. Found on the rig's traces and days: at 5 a leak of
+/// 100 MiB/s is seen a second later, at 12 healthy days have half as many false alarms again.
+pub const MEMORY_SURE: u32 = 8;
+/// And for this long at the most, in milliseconds.
+pub const MEMORY_SURE_MS: u32 = 3000;
+/// What is recorded of a running one and not fetched yet, in bytes: half a minute of ten looks a second.
+pub const MEMORY_TAP_BYTES: usize = 64 * 1024;
+/// Nobody who records any more has asked for this long.
+pub const MEMORY_TAP_TIME: Duration = Duration::from_secs(30);
+/// Between two questions of who records.
+pub const MEMORY_TAP_INTERVAL: Duration = Duration::from_secs(1);

@@ -8,6 +8,7 @@ pub mod advice;
 pub mod board;
 pub mod facts;
 pub mod gpu;
+pub mod kept;
 pub mod kernel;
 mod machine;
 pub mod need;
@@ -17,11 +18,13 @@ pub mod record;
 pub mod recorder;
 mod ring;
 pub mod sample;
+mod terms;
 mod usual;
 
-pub use predict::{Decision, Event, State, Terms, step};
+pub use predict::{Decision, Event, State, step};
 pub use reason::Reason;
 pub use sample::{Axis, Field, Quality, Sample};
+pub use terms::Terms;
 
 #[cfg(test)]
 mod tests;

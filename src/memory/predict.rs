@@ -6,66 +6,20 @@
 
 use std::time::Instant;
 
-use super::board::Profile;
+use super::kept::{Kept, Mark};
 use super::machine::Machine;
 use super::reason::Reason;
 use super::ring::{Ring, exhausted_in};
 use super::sample::{Axis, Field, Sample};
+use super::terms::Terms;
 use super::usual::Usual;
-use crate::config::Memory;
 use crate::health::Pressure;
 use crate::limits::{
-    KIB, MEMORY_FLOOR_LEAST, MEMORY_FLOOR_USUAL, MEMORY_GAP_MS, MEMORY_IN_A_ROW, MEMORY_INTERVAL_MAX,
-    MEMORY_KILL_MS, MEMORY_LOAD_MS, MEMORY_NOISE_MAX, MEMORY_NOISE_SHIFT, MEMORY_PSI_FULL, MEMORY_PSI_SOME,
-    MEMORY_RESERVE, MEMORY_SWAP_IN, MEMORY_SWAP_MS, MEMORY_UNLOAD_MS,
+    MEMORY_BEYOND, MEMORY_CALM, MEMORY_FLOOR_LEAST, MEMORY_FLOOR_USUAL, MEMORY_GAP_MS, MEMORY_IN_A_ROW,
+    MEMORY_INTERVAL_MAX, MEMORY_KILL_MS, MEMORY_LOAD_MS, MEMORY_NOISE_MAX, MEMORY_NOISE_SHIFT,
+    MEMORY_PSI_FULL, MEMORY_PSI_SOME, MEMORY_RESERVE, MEMORY_SAME_SHIFT, MEMORY_SETTLE_MS, MEMORY_SURE,
+    MEMORY_SURE_MS, MEMORY_SWAP_IN, MEMORY_SWAP_MS,
 };
-
-/// By what is judged: the configuration's values over the board's. Memory in KiB, time in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// A floor that does not depend on what is usual.
-    pub floor: Option<u32>,
-    /// A reserve likewise.
-    pub reserve: Option<u32>,
-    /// The floor at most, in thousandths of all memory.
-    pub floor_permille: u32,
-    /// The reserve, likewise.
-    pub reserve_permille: u32,
-    /// Amber when used up within this.
-    pub amber: u32,
-    /// Red when used up within this.
-    pub red: u32,
-    /// This long without a sign.
-    pub hold: u32,
-    /// Between two looks, at least.
-    pub interval: u32,
-    /// As fast as memory can be filled, in KiB a millisecond: how far ahead the next look may be.
-    pub fill: u32,
-    /// Huge pages that are set aside are what the GPU gets.
-    pub huge: bool,
-}
-
-impl Terms {
-    /// The board's, with what the configuration says otherwise.
-    #[must_use]
-    pub fn new(config: &Memory, profile: &Profile) -> Self {
-        let kib = |bytes: usize| u32::try_from(bytes / KIB).unwrap_or(u32::MAX);
-        let ms = |time: std::time::Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-        let profile = profile.with(config);
-        Terms {
-            floor: config.floor.map(kib),
-            reserve: config.reserve.map(kib),
-            floor_permille: profile.floor_permille,
-            reserve_permille: profile.reserve_permille,
-            amber: ms(config.amber),
-            red: ms(config.red),
-            hold: ms(config.hold),
-            interval: ms(config.interval),
-            fill: profile.fill_mib_per_second.saturating_mul(1024) / 1000,
-            huge: profile.huge_pages,
-        }
-    }
-}
 
 /// What edgeward itself knows of memory to come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,10 +60,14 @@ pub struct Decision {
 /// One axis, as it was so far.
 #[derive(Clone, Debug)]
 struct Track {
+    /// All there was at the last sample.
+    total: u32,
     ring: Ring,
     usual: Usual,
     /// Signs in a row: below the floor, below half of it, used up soon, used up very soon.
     rows: [u8; 4],
+    /// When the last two began.
+    since: [u32; 2],
 }
 
 /// What holds for all axes at one sample.
@@ -146,7 +104,8 @@ pub struct State {
     swapped: Option<(u32, u32, u64)>,
     /// The kill counters of the box and of the cgroup, and when each last rose.
     kills: [(Option<u32>, Option<u32>); 2],
-    unloaded: Option<u32>,
+    /// When a model was last loaded or unloaded.
+    settling: Option<u32>,
     /// Since when, from how much used on, and how much it is to take.
     load: Option<(u32, u32, u32)>,
     /// What the host had in use at the last sample.
@@ -157,7 +116,8 @@ impl State {
     /// Nothing is known yet.
     #[must_use]
     pub fn new(terms: Terms, start: Instant) -> Self {
-        let track = || Track { ring: Ring::new(), usual: Usual::new(), rows: [0; 4] };
+        let track =
+            || Track { total: 0, ring: Ring::new(), usual: Usual::new(), rows: [0; 4], since: [0; 2] };
         State {
             terms,
             start,
@@ -165,7 +125,7 @@ impl State {
             machine: Machine::default(),
             swapped: None,
             kills: [(None, None); 2],
-            unloaded: None,
+            settling: None,
             load: None,
             used: 0,
         }
@@ -182,10 +142,54 @@ impl State {
         &self.terms
     }
 
+    /// What is usual, for a file.
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        let mut kept = Kept::default();
+        for (axis, track) in Axis::ALL.into_iter().zip(&self.tracks) {
+            // There is room for all.
+            kept.0.extend(track.usual.marks().map(|(key, used)| Mark {
+                axis,
+                total: track.total,
+                key,
+                used,
+            }));
+        }
+        kept
+    }
+
+    /// What was usual before this process began, as far as there is as much memory as then. For before the first
+    /// [`step`]; `sample` tells what there is.
+    pub fn remember(&mut self, kept: &Kept, sample: &Sample) {
+        for Mark { axis, total, key, used } in &kept.0 {
+            let now = sample.axis(*axis, self.terms.huge).map_or(0, |(_, total)| total);
+            // What the kernel keeps for itself differs from one to the next.
+            if now.abs_diff(*total) <= now >> MEMORY_SAME_SHIFT && now > 0 {
+                self.recall(&Mark { axis: *axis, total: now, key: *key, used: (*used).min(now) });
+            }
+        }
+    }
+
+    /// One mark of those.
+    pub fn recall(&mut self, mark: &Mark) {
+        self.tracks[mark.axis as usize].usual.remember(mark.key, mark.used);
+    }
+
+    /// Which models are resident, by the last [`Event::Resident`].
+    #[must_use]
+    pub fn resident(&self) -> u64 {
+        self.tracks[Axis::Host as usize].usual.key()
+    }
+
+    /// Milliseconds since the beginning.
+    #[must_use]
+    pub fn elapsed(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// Wraps after 49 days; only differences are used.
     fn ms(&self, now: Instant) -> u32 {
-        let ms = now.saturating_duration_since(self.start).as_millis() & u128::from(u32::MAX);
-        u32::try_from(ms).unwrap_or(0)
+        u32::try_from(self.elapsed(now) & u64::from(u32::MAX)).unwrap_or(0)
     }
 
     /// Takes note of what edgeward knows.
@@ -193,8 +197,8 @@ impl State {
         let ms = self.ms(now);
         match event {
             Event::Loading(kib) => self.load = Some((ms, self.used, kib)),
-            Event::Loaded => self.load = None,
-            Event::Unloaded => self.unloaded = Some(ms),
+            Event::Loaded => (self.load, self.settling) = (None, Some(ms)),
+            Event::Unloaded => self.settling = Some(ms),
             Event::Resident(key) => self.tracks.iter_mut().for_each(|track| track.usual.resident(key, ms)),
         }
     }
@@ -229,7 +233,7 @@ impl State {
                 over(Field::PsiFull, MEMORY_PSI_FULL) || swaps,
             ),
             killed: self.kills.map(|(_, rose)| since(rose, MEMORY_KILL_MS)),
-            still: self.load.is_some() || since(self.unloaded, MEMORY_UNLOAD_MS),
+            still: self.load.is_some() || since(self.settling, MEMORY_SETTLE_MS),
         }
     }
 
@@ -257,8 +261,7 @@ pub fn step(state: &mut State, sample: &Sample, now: Instant) -> Decision {
             axis == Axis::Device || axis == Axis::Host && sample.get(Field::Total) != Some(total);
         let least = if taken_whole { 0 } else { MEMORY_FLOOR_LEAST.min(total / 64) };
         let seen = track.judge(&state.terms, around, axis, (available, total), least);
-        let ahead = available.saturating_sub(seen.floor) / state.terms.fill.max(1);
-        next = next.min(ahead.max(state.terms.interval));
+        next = next.min(track.ahead(&state.terms, available, seen.floor));
         if worst.as_ref().is_none_or(|worst| seen.is_worse_than(worst)) {
             worst = Some(seen);
         }
@@ -325,7 +328,7 @@ impl Seen {
 }
 
 /// What is no difference, in KiB.
-fn noise(total: u32) -> u32 {
+pub(super) fn noise(total: u32) -> u32 {
     (total >> MEMORY_NOISE_SHIFT).min(MEMORY_NOISE_MAX)
 }
 
@@ -335,6 +338,19 @@ fn share(whole: u32, part: u64) -> u32 {
 }
 
 impl Track {
+    /// Until the next look, in milliseconds: before it can be at the floor, as fast as memory can be filled. Where
+    /// nothing has moved for a while more slowly: a fall that can be seen in time at all is seen by then, too, and the
+    /// kernel's own alarm wakes us.
+    fn ahead(&self, terms: &Terms, available: u32, floor: u32) -> u32 {
+        let fill = terms.fill.max(1);
+        let busy = (available.saturating_sub(floor) / fill).max(terms.interval);
+        if !self.ring.calm(noise(self.total).saturating_mul(2)) {
+            return busy;
+        }
+        let calm = available / (fill / MEMORY_CALM).max(1);
+        busy.max(calm).max(terms.interval.saturating_mul(MEMORY_CALM))
+    }
+
     /// `least`: the floor at least, whatever is usual.
     fn judge(
         &mut self,
@@ -349,6 +365,7 @@ impl Track {
             self.ring.clear();
         }
         self.ring.push(ms, available);
+        self.total = total;
         let used = total - available;
         let usual = if self.usual.used() == 0 { used } else { self.usual.used() };
         let learned = share(total.saturating_sub(usual), MEMORY_FLOOR_USUAL).max(least);
@@ -358,15 +375,26 @@ impl Track {
         let rate = self.ring.rate();
         let exhausted_in = exhausted_in(available, reserve, rate);
         // What is usual has been survived: a load after an idle hour falls as fast as a leak. A leak that was too slow
-        // to be told from rest has made itself usual, and ends all the same.
-        let beyond = used > usual.saturating_add(noise(total)) || available < floor / 2;
-        let unusual = beyond && !around.still;
+        // to be told from rest has made itself usual, and ends all the same. A trend goes a good part of the way, too.
+        let low = available < floor / 2;
+        let beyond = used > usual.saturating_add(noise(total)) || low;
+        let far = used > usual.saturating_add((total - usual.min(total)) / MEMORY_BEYOND) || low;
+        let unusual = beyond && far && !around.still;
         let soon = |within: u32| unusual && exhausted_in.is_some_and(|ms| ms < within);
         let now = [available < floor, available < floor / 2, soon(terms.amber), soon(terms.red)];
         for (row, now) in self.rows.iter_mut().zip(now) {
             *row = if now { row.saturating_add(1) } else { 0 };
         }
         let [low, lowest, soon, at_once] = self.rows.map(|row| row >= MEMORY_IN_A_ROW);
+        // A fall is to last for a part of the time that it leaves.
+        let sure = exhausted_in.map_or(0, |left| left / MEMORY_SURE).min(MEMORY_SURE_MS);
+        for (since, row) in self.since.iter_mut().zip(self.rows.into_iter().skip(2)) {
+            if row <= 1 {
+                *since = ms;
+            }
+        }
+        let lasted = self.since.map(|since| ms.wrapping_sub(since) >= sure);
+        let (soon, at_once) = (soon && lasted[0], at_once && lasted[1]);
         // The kernel's trouble is about the host's memory, or the cgroup's.
         let host = axis != Axis::Device;
         let killed = around.killed(axis);

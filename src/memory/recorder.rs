@@ -1,15 +1,18 @@
 //! A trace: a line of text for each sample with what was decided on it, for the terms, for each event. Written into the
 //! caller's buffer, and read back.
 //!
-//! `edgeward-trace 1 …` has the terms, `s MS GOOD OLD VALUES… = DECISION…` a sample, `e MS KIND NUMBER` an event. MS is
+//! `edgeward-trace 1 …` has the terms, `s MS GOOD OLD VALUES… = DECISION…` a sample, `e MS KIND NUMBER` an event, `u AXIS
+//! TOTAL KEY USED` what was usual when the trace began. MS is
 //! the time since the beginning, GOOD and OLD are bits by [`Field`], and only good fields have a value.
 
 use std::fmt::{self, Write};
 use std::time::{Duration, Instant};
 
-use super::predict::{Decision, Event, State, Terms, step};
+use super::kept::Mark;
+use super::predict::{Decision, Event, State, step};
 use super::reason::Reason;
 use super::sample::{Axis, Field, Sample, digits};
+use super::terms::Terms;
 use crate::health::Pressure;
 
 /// What a trace begins with; another version has another number.
@@ -24,6 +27,8 @@ pub enum Entry {
     Sample(u64, Sample, Decision),
     /// Something that edgeward knew.
     Event(u64, Event),
+    /// What was usual when the trace began, of one that ran before.
+    Usual(Mark),
 }
 
 const PRESSURES: [Pressure; 3] = [Pressure::Green, Pressure::Amber, Pressure::Red];
@@ -111,6 +116,10 @@ fn line(entry: &Entry, out: &mut Out<'_>) -> fmt::Result {
             numbers(out, &[available, total, floor, rate].map(u64::from))?;
             numbers(out, &[option(exhausted_in), next.into()])?;
         }
+        Entry::Usual(Mark { axis, total, key, used }) => {
+            out.write_str("u")?;
+            numbers(out, &[*axis as u64, (*total).into(), *key, (*used).into()])?;
+        }
         Entry::Event(ms, event) => {
             let (kind, number) = match *event {
                 Event::Loading(kib) => (0, kib.into()),
@@ -193,6 +202,12 @@ pub fn read(line: &[u8]) -> Option<Entry> {
             };
             Some(Entry::Sample(ms, sample, decision))
         }
+        b'u' => Some(Entry::Usual(Mark {
+            axis: numbers.of(&Axis::ALL)?,
+            total: numbers.small()?,
+            key: numbers.next()?,
+            used: numbers.small()?,
+        })),
         b'e' => {
             let ms = numbers.next()?;
             let (kind, number) = (numbers.next()?, numbers.next()?);
@@ -235,6 +250,10 @@ impl Replay {
                 None
             }
             Entry::Sample(ms, sample, _) => Some(step(self.state.as_mut()?, sample, at(*ms))),
+            Entry::Usual(mark) => {
+                self.state.as_mut()?.recall(mark);
+                None
+            }
             Entry::Event(ms, event) => {
                 let at = at(*ms);
                 self.state.as_mut()?.note(*event, at);

@@ -30,6 +30,13 @@ impl Ring {
         (back < self.len).then(|| self.points[(self.next + 2 * MEMORY_RING - 1 - back) % MEMORY_RING])
     }
 
+    /// All that is kept differs by less than `noise`, and there is enough of it.
+    pub fn calm(&self, noise: u32) -> bool {
+        let kept = self.points.iter().take(self.len).map(|(_, kib)| *kib);
+        let (least, most) = kept.fold((u32::MAX, 0), |(least, most), kib| (least.min(kib), most.max(kib)));
+        self.len >= MEMORY_RECENT && most.saturating_sub(least) < noise
+    }
+
     /// How many of the newest reach over [`MEMORY_RECENT_MS`], and [`MEMORY_RECENT`] at least.
     fn recent(&self) -> usize {
         let Some((now, _)) = self.newest(0) else { return 0 };
@@ -110,6 +117,20 @@ mod tests {
     fn a_fall_that_is_over_is_none() {
         let steps = (0..64).map(|n| (n * 1000, if n < 50 { 1_000_000 - n * 10_000 } else { 500_000 }));
         assert_eq!(ring(steps).rate(), 0);
+    }
+
+    #[test]
+    fn calm_is_what_moves_by_less_than_noise() {
+        let (few, some) = ([(0, 1000); 7], [(0, 1000); 8]);
+        assert!(!ring(few).calm(10) && ring(some).calm(10));
+        assert!(ring((0..200).map(|n| (n * 100, 1000 + n % 10))).calm(10));
+        assert!(!ring((0..200).map(|n| (n * 100, 1000 + n % 11))).calm(10));
+        let (mut cleared, last) = (ring(some), (100, 1));
+        cleared.push(last.0, last.1);
+        assert!(!cleared.calm(10));
+        cleared.clear();
+        some.iter().for_each(|(ms, kib)| cleared.push(*ms, *kib));
+        assert!(cleared.calm(10), "what was before counts no more");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub enum Field {
     GroupMax,
     /// `memory.current`.
     GroupCurrent,
-    /// Of that what can be had back: file pages, the active ones by half, as the kernel counts them for `MemAvailable`.
+    /// Of that what can be had back: file pages, the active ones by half, since mapped weights are among them.
     GroupFile,
     /// `oom_kill` of its `memory.events`; wraps.
     GroupKills,

@@ -527,6 +527,7 @@ pub(super) mod tests {
             include_str!("memory_events.rs"),
             include_str!("operator_events.rs"),
             include_str!("reload_events.rs"),
+            include_str!("resume_events.rs"),
             include_str!("translate_events.rs"),
         ];
         let ids: Vec<String> = files

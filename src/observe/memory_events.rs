@@ -9,6 +9,8 @@ use tracing::{info, warn};
 pub const PRESSURE: &str = "c41f0b7a95de4e3c8a627f13d0958b6e";
 /// `memory_source_missing`: a file that tells of memory cannot be read.
 pub const MEMORY_SOURCE_MISSING: &str = "7be2d9601c3f4a58b94c0e5f8271a6d3";
+/// `memory_usual_unwritable`: the file of what is usual cannot be written.
+pub const MEMORY_USUAL_UNWRITABLE: &str = "c5b8e0d94f6a47128e3d7a905b1c62f4";
 
 /// `request_shed`: a local target was passed over because of the box's memory.
 pub const REQUEST_SHED: &str = "1540973b0f1a2506c15b5fd183b5764e";
@@ -101,5 +103,17 @@ pub fn request_shed(request: &str, target: &str, why: &str, pressure: &str) {
         edgeward_pressure = pressure,
         edgeward_detail = why,
         "Request {request} does not go to {target}: {why}"
+    );
+}
+
+/// What is usual is not kept: said once, until it was.
+pub fn usual_unwritable(path: &Path, error: &io::Error) {
+    info!(
+        message_id = MEMORY_USUAL_UNWRITABLE,
+        edgeward_event = "memory_usual_unwritable",
+        edgeward_path = %path.display(),
+        edgeward_detail = %error,
+        "{}: {error}; after a restart edgeward learns anew what memory this box usually lives with",
+        path.display()
     );
 }

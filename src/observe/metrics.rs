@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::kinds::{Limit, Outcome, Shed, Turned};
 use super::memory_events::Memory;
+use super::resume_events::{Breaks, Came, Resumed};
 use super::tally::{self, Egress, Tally};
 use crate::cause::Cause;
 
@@ -35,6 +36,7 @@ struct Process {
     requests: [Counter; Outcome::ALL.len()],
     limits: [Counter; Limit::ALL.len()],
     shed: [Counter; Shed::ALL.len()],
+    breaks: Breaks,
 }
 
 #[derive(Debug)]
@@ -94,6 +96,7 @@ impl Metrics {
             requests: std::array::from_fn(|_| Counter::default()),
             limits: std::array::from_fn(|_| Counter::default()),
             shed: std::array::from_fn(|_| Counter::default()),
+            breaks: Breaks::default(),
         });
         let targets = targets.into_iter().map(|name| Rc::new(Target::new(name.into()))).collect();
         Metrics { process, targets }
@@ -170,6 +173,11 @@ impl Metrics {
         self.targets.get(target).map(|target| target.tally.egress_on(day)).unwrap_or_default()
     }
 
+    /// A stream broke that was to go on elsewhere.
+    pub fn broke(&self, how: Resumed, came: Came) {
+        self.process.breaks.count(how, came);
+    }
+
     /// A limit was hit.
     pub fn limit(&self, limit: Limit) {
         add(&self.process.limits[limit as usize], 1);
@@ -242,6 +250,7 @@ impl Metrics {
             let count = self.process.shed[why as usize].get();
             writeln!(out, "edgeward_shed_requests_total{{reason=\"{name}\"}} {count}")?;
         }
+        self.process.breaks.write(out)?;
         head(out, "edgeward_log_lines_lost_total", "counter", "Log lines that nobody took in time.")?;
         writeln!(out, "edgeward_log_lines_lost_total {}", super::lost_lines())?;
         gauges.write(out)?;

@@ -24,6 +24,7 @@ pub mod metrics;
 pub mod operator_events;
 mod recent;
 pub mod reload_events;
+pub mod resume_events;
 mod sink;
 mod tally;
 pub mod target_gauges;

@@ -35,7 +35,11 @@ pub struct Account {
     away: bool,
     failures: Vec<(usize, Failure)>,
     committed: Option<(usize, Duration)>,
+    /// The first break of a committed stream that was to go on elsewhere, and when its client had its first token.
+    broke: Option<(Cause, Option<Duration>)>,
     usage: Usage,
+    /// Of attempts before the present one.
+    before: Usage,
     bytes: u64,
     status: Option<u16>,
     ended: bool,
@@ -59,7 +63,9 @@ impl Account {
             began,
             failures: Vec::new(),
             committed: None,
+            broke: None,
             usage: Usage::default(),
+            before: Usage::default(),
             bytes: 0,
             status: None,
             ended: false,
@@ -191,7 +197,7 @@ impl Account {
     /// or another's budget, has sent the request there. `streams`: it is a stream, so that this is its first token.
     pub fn committed(&mut self, target: usize, away: bool, streams: bool, at: Instant) {
         self.away = away;
-        let ttft = at - self.began;
+        let ttft = self.first_token().unwrap_or(at - self.began);
         self.committed = Some((target, ttft));
         if let Some(open) = &mut self.open {
             let after = at - open.began();
@@ -201,6 +207,17 @@ impl Account {
             open.answered(streams.then_some(after), at);
             open.answer = Some(Some(Usage::default()));
         }
+    }
+
+    /// The committed stream of `target` broke, and another one is to take over.
+    pub fn breaks(&mut self, target: usize, failure: Failure) {
+        let first = self.first_token();
+        self.broke.get_or_insert((failure.cause, first));
+        self.attempt_failed(target, failure, None);
+        self.committed = None;
+        let usage = std::mem::take(&mut self.usage);
+        self.before.prompt = sum(self.before.prompt, usage.prompt);
+        self.before.completion = sum(self.before.completion, usage.completion);
     }
 
     /// The attempt at `target` has an answer that is passed on as it comes: no first token is measured. A refusal,
@@ -261,7 +278,8 @@ impl Account {
     /// How long the committed answer's first token took.
     #[must_use]
     pub fn first_token(&self) -> Option<Duration> {
-        self.committed.map(|(_, after)| after)
+        let before = self.broke.and_then(|(_, first)| first);
+        self.committed.map(|(_, after)| after).or(before)
     }
 
     /// The failed attempts, in order, by target.
@@ -317,6 +335,7 @@ impl Account {
         let cause = broke.as_ref().map(|(_, failure)| failure.cause).or(last_cause);
         self.drill.over(&self.gateway, outcome, cause, self.committed);
         let target = self.committed.map(|(target, _)| self.gateway.name(target));
+        let broken = self.broke.map(|(cause, _)| cause);
         let last = self.failures.last().map(|(_, failure)| failure.cause);
         events::request_done(&Record {
             request: &self.id,
@@ -328,11 +347,17 @@ impl Account {
             attempts: &self.attempts(target),
             status: self.status,
             outcome,
-            cause: broke.as_ref().map(|(_, failure)| failure.cause).or(last.filter(|_| target.is_none())),
-            ttft: self.committed.map(|(_, ttft)| ttft),
+            cause: broke
+                .as_ref()
+                .map(|(_, failure)| failure.cause)
+                .or(broken.or(last).filter(|_| target.is_none())),
+            ttft: self.first_token(),
             took: now() - self.began,
             bytes: self.bytes,
-            usage: self.usage,
+            usage: Usage {
+                prompt: sum(self.before.prompt, self.usage.prompt),
+                completion: sum(self.before.completion, self.usage.completion),
+            },
         });
     }
 
@@ -350,6 +375,11 @@ impl Account {
             first_token: self.committed.map(|(_, ttft)| ttft),
         });
     }
+}
+
+/// As far as either is known.
+fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.zip(b).map(|(a, b)| a.saturating_add(b)).or(a).or(b)
 }
 
 impl Drop for Account {

@@ -70,7 +70,8 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    fn add(&mut self, more: Reserved) {
+    /// Both are one from here on.
+    pub fn add(&mut self, more: Reserved) {
         for (has, more) in [(&mut self.any, more.any), (&mut self.small, more.small)] {
             match (has.as_mut(), more) {
                 (Some(has), Some(more)) => has.merge(more),

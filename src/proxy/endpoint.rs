@@ -33,6 +33,8 @@ pub enum Endpoint<'a> {
     Events,
     /// `/edgeward/config`: every setting in use, without keys.
     Config,
+    /// `POST /edgeward/trace`: what the memory watchdog saw since it was last asked.
+    Trace,
     /// `/edgeward/drill`: `GET` shows it, `POST` begins one, `DELETE` ends it.
     Drill,
     /// `GET /`: Ollama's clients look for a sign of life here.
@@ -94,6 +96,7 @@ pub fn find<'a>(method: &Method, path: &'a str) -> Endpoint<'a> {
         "/edgeward/metrics" => ("GET, HEAD", Endpoint::Metrics),
         "/edgeward/events" => ("GET, HEAD", Endpoint::Events),
         "/edgeward/config" => ("GET, HEAD", Endpoint::Config),
+        "/edgeward/trace" => ("POST", Endpoint::Trace),
         "/edgeward/drill" => ("GET, POST, DELETE", Endpoint::Drill),
         "/" => ("GET, HEAD", Endpoint::Root),
         _ => {

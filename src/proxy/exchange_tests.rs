@@ -29,6 +29,7 @@ fn candidate(target: usize) -> Candidate {
         target,
         model: "m".to_owned(),
         wire: crate::dialect::Dialect::OpenaiChat,
+        inlined: false,
         deadlines: DEADLINES,
         context: None,
         loads: false,

@@ -1,6 +1,6 @@
 //! What all requests share: configuration, health, pools, budgets, counters; and how a reload renews it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,8 +16,10 @@ use super::facts::{Local, Locals};
 use super::places::Places;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
-use super::upstream::{ProxyRules, SetupError, Upstreams};
-use super::{drills, news, pressure};
+use super::trace::Tap;
+use super::upstream::{ProxyRules, SetupError, Upstreams, Visits};
+use super::usual::Usual;
+use super::{drills, media, news, pressure};
 use crate::cause::{Cause, Failure};
 use crate::config::{Config, Kind, Place, Target};
 use crate::gate::pool::{Buffer, Pool};
@@ -66,6 +68,14 @@ pub struct Process {
     pub room: Cell<Option<Room>>,
     /// What local servers have.
     pub locals: Locals,
+    /// What memory the box usually lives with.
+    pub usual: Usual,
+    /// What is recorded of the watchdog.
+    pub tap: RefCell<Tap>,
+    /// Pictures and files of clients' earlier turns.
+    pub media: RefCell<media::cache::Cache>,
+    /// How pictures are fetched, once one was.
+    pub visits: OnceCell<Visits>,
     /// What the predictor is told at its next look; more than it takes is lost.
     pub noted: RefCell<heapless::Vec<memory::Event, 16>>,
     /// What knows the GPUs and hears the kernel.
@@ -132,9 +142,10 @@ impl Gateway {
     pub fn new(config: Config, proxies: &ProxyRules, state: Option<&Path>) -> Result<Self, SetupError> {
         let upstreams = Upstreams::new(&config.targets, proxies)?;
         let limits = &config.limits;
-        let (places, spending) = (Rc::new(Places::default()), Spending::default());
+        let (places, spending, usual) = (Rc::new(Places::default()), Spending::default(), Usual::default());
         if let Some(folder) = state {
             spending.open(folder, utc());
+            usual.open(folder);
         }
         let (lanes, accounts) = (places.lanes(&config), spending.accounts(&config));
         let deaths = Deaths::default();
@@ -157,6 +168,10 @@ impl Gateway {
                 memory: Cell::default(),
                 room: Cell::default(),
                 locals,
+                usual,
+                tap: RefCell::default(),
+                media: RefCell::default(),
+                visits: OnceCell::new(),
                 noted: RefCell::default(),
                 helper: Helper::default(),
                 deaths,
@@ -335,6 +350,7 @@ impl Gateway {
         let news = self.store.borrow_mut().tick(now);
         news::say(self, &news);
         drills::tick(self, now);
+        self.process.media.borrow_mut().sweep(&self.config.images, now);
     }
 
     /// Gauges for the metrics page.

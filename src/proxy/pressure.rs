@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::current::Current;
-use super::gateway::Gateway;
+use super::gateway::{Gateway, Process};
 use crate::config::{Memory, Place};
 use crate::health::Pressure;
 use crate::limits;
@@ -15,34 +15,50 @@ use crate::observe::memory_events;
 use crate::time::now;
 use crate::watch::alarm::Alarm;
 use crate::watch::sampler::Sampler;
+use crate::watch::stalls::Stalls;
 
 /// What is watched, and all that is known of it.
 struct Watched {
     config: Memory,
     sampler: Sampler,
+    stalls: Stalls,
     state: State,
     pressure: Pressure,
 }
 
 impl Watched {
-    fn new(config: &Memory, before: Option<Watched>) -> Self {
-        let sampler = Sampler::new(config);
+    fn new(config: &Memory, before: Option<Watched>, process: &Process) -> Self {
+        let mut sampler = Sampler::new(config);
         let terms = sampler.terms(config);
         let (mut state, pressure) = match before {
             Some(Watched { state, pressure, .. }) => (state, pressure),
-            None => (State::new(terms, now()), Pressure::Green),
+            None => {
+                let mut state = State::new(terms, now());
+                let kept = process.usual.read(sampler.board.0);
+                state.remember(&kept, sampler.read(now()));
+                (state, Pressure::Green)
+            }
         };
         state.set_terms(terms);
-        Watched { config: config.clone(), sampler, state, pressure }
+        process.tap.borrow_mut().terms(&state);
+        Watched { config: config.clone(), sampler, stalls: Stalls::new(config), state, pressure }
     }
 
-    fn look(&mut self, noted: &[Event], device: Option<(u64, u64)>) -> (Decision, Room) {
+    fn look(
+        &mut self,
+        noted: &[Event],
+        device: Option<(u64, u64)>,
+        process: &Rc<Process>,
+    ) -> (Decision, Room) {
         let at = now();
+        process.tap.borrow_mut().before(&self.state, noted, at);
         noted.iter().for_each(|event| self.state.note(*event, at));
         self.sampler.device(device);
         let sample = self.sampler.read(at);
         let decision = step(&mut self.state, sample, at);
         let room = room(&decision, sample, self.state.terms());
+        process.tap.borrow_mut().after(&self.state, sample, &decision, at);
+        process.usual.note(process, self.sampler.board.0, &self.state, at);
         if std::mem::replace(&mut self.pressure, decision.pressure) != decision.pressure {
             memory_events::pressure(&told(&decision));
         }
@@ -80,11 +96,12 @@ pub async fn keep_watching(current: Rc<Current>) {
         if !config.enabled {
             watched = None;
         } else if watched.as_ref().is_none_or(|watched| watched.config != *config) {
-            watched = Some(Watched::new(config, watched.take()));
+            watched = Some(Watched::new(config, watched.take(), &gateway.process));
         }
         let noted = std::mem::take(&mut *gateway.process.noted.borrow_mut());
         let device = gateway.process.helper.memory();
-        let (decision, room) = watched.as_mut().map(|watched| watched.look(&noted, device)).unzip();
+        let looked = watched.as_mut().map(|watched| watched.look(&noted, device, &gateway.process));
+        let (decision, room) = looked.unzip();
         gateway.process.memory.set(decision);
         let before = gateway.process.room.replace(room);
         let pressure = decision.map_or(Pressure::Green, |decision| decision.pressure);
@@ -97,7 +114,13 @@ pub async fn keep_watching(current: Rc<Current>) {
         }
         drop(gateway);
         let next = decision.map_or(limits::MEMORY_INTERVAL_MAX, |d| Duration::from_millis(u64::from(d.next)));
-        alarm.after(next).await;
+        match &mut watched {
+            Some(watched) => tokio::select! {
+                () = alarm.after(next) => {}
+                () = watched.stalls.begin() => {}
+            },
+            None => alarm.after(next).await,
+        }
     }
 }
 

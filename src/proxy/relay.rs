@@ -23,6 +23,10 @@ pub struct Edits {
     pub hide_progress: bool,
     /// The model name that the client sees, as a JSON string with its quotes.
     pub model: Option<Bytes>,
+    /// An error does not go to the client as it comes: the stream may go on.
+    pub hide_error: bool,
+    /// The target was given the beginning of the answer as its own words.
+    pub prefilled: bool,
     /// The client asked for no thinking. Only where the answer is translated: else its own server was told so.
     pub hide_thinking: bool,
 }
@@ -238,7 +242,8 @@ impl Relay {
             self.moved = true;
             self.note(&facts, &raw);
             if self.said.error.is_some() {
-                self.said.error_shown = dialect::is_native_error(self.dialect, &raw);
+                self.said.error_shown =
+                    !self.edits.hide_error && dialect::is_native_error(self.dialect, &raw);
                 self.said.error_shown
             } else {
                 !self.hides(&facts)

@@ -25,10 +25,12 @@ use super::downstream::{Downstream, Requests, Turn};
 use super::drive::{self, Job};
 use super::endpoint::{self, Endpoint};
 use super::gateway::Gateway;
+use super::media::Held;
 use super::outlet::{Broken, ClientBody, Drive, Flushes, Outlet, poll_caught};
 use super::socket::Socket;
-use super::{body, cors, counting, drills, head, models, operator, pass, refusal, strict};
+use super::{body, cors, counting, drills, head, models, operator, pass, refusal, strict, trace};
 use crate::cause::Cause;
+use crate::dialect::conversation::Conversation;
 use crate::dialect::reply::Problem;
 use crate::dialect::{Dialect, conversation, request};
 use crate::limits;
@@ -215,6 +217,7 @@ async fn find(
         Endpoint::Metrics => operator::only(&client, || operator::metrics(gateway)),
         Endpoint::Events => operator::only(&client, operator::events),
         Endpoint::Config => operator::only(&client, || operator::config(gateway)),
+        Endpoint::Trace => trace::answer(gateway, &client, request.headers()),
         Endpoint::Drill => drills::answer(gateway, &client, request).await,
         Endpoint::Cancel(id) => operator::cancel(gateway, &client, request.headers(), id),
         Endpoint::Models => Ok(models::list(gateway, request.headers()).await),
@@ -291,6 +294,8 @@ async fn read(
     let egress = route::egress_asked(&parts.headers)
         .map_err(|message| Problem::new(400, "invalid_request", message))?
         .max(client.local_only);
+    let on_break = drive::on_break_asked(&parts.headers)
+        .map_err(|message| Problem::new(400, "invalid_request", message))?;
     // From here on, its body included: a stop finds a request whose client is still sending.
     let cancel = Rc::new(Cancel::default());
     cancel.on_connection(&connection.stop);
@@ -310,7 +315,7 @@ async fn read(
         events::request_body(&id, &held.bytes);
     }
     let answer = matches!(endpoint::find(&parts.method, parts.uri.path()), Endpoint::Answer(_));
-    let call = if has_body {
+    let (call, talk) = if has_body {
         decode(dialect, answer, &held.bytes).map_err(|bad| {
             if bad.too_deep {
                 limit_hit(gateway, Limit::JsonDepth, Some(&id));
@@ -319,8 +324,11 @@ async fn read(
             Problem { param, ..Problem::new(400, "invalid_request", bad.message) }
         })?
     } else {
-        request::Call::bare(dialect, "")
+        (request::Call::bare(dialect, ""), None)
     };
+    let media = Rc::new(Held::new(client.key));
+    let named = call.needs.files || call.needs.named;
+    let files = named && talk.is_some_and(|talk| media.knows_files(gateway, &talk));
     // It is read, and from here on goes by one routing.
     let gateway = &connection.current.pick(answer);
     Ok(Job {
@@ -332,11 +340,14 @@ async fn read(
         path: parts.uri.path().to_owned(),
         call,
         body: held,
+        media,
+        files,
         headers: head::from_client(&parts.headers),
         credential: head::credential(&parts.headers),
         routing: head::for_routing(&parts.headers, &gateway.config.routes),
         egress,
         priority: client.priority,
+        on_break,
         outlet: Outlet::new(Rc::clone(&connection.flushes)),
         cancel,
         began,
@@ -344,14 +355,16 @@ async fn read(
 }
 
 /// What a request asks for. All of a conversation is read, whoever may answer it: what no provider would take reaches
-/// no target. One so long that it must be full of pictures is read when it is to be translated: what is read of it takes
-/// as much memory again.
-fn decode(dialect: Dialect, answer: bool, body: &[u8]) -> Result<request::Call, request::BadRequest> {
+/// no target.
+fn decode(
+    dialect: Dialect,
+    answer: bool,
+    body: &Bytes,
+) -> Result<(request::Call, Option<Conversation>), request::BadRequest> {
     let call = request::decode(dialect, body)?;
-    if answer && dialect.converses() && body.len() <= limits::CHECKED_BODY_BYTES {
-        conversation::decode(dialect, body)?;
-    }
-    Ok(call)
+    let converses = answer && dialect.converses();
+    let talk = if converses { Some(conversation::decode_shared(dialect, body)?) } else { None };
+    Ok((call, talk))
 }
 
 /// Runs a driver until its response has a head; the rest of it lives in the response's body.

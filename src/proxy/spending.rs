@@ -218,7 +218,7 @@ fn passed(exhausted: Exhausted) -> Passed {
 }
 
 /// The whole of it, or nothing.
-fn write(path: &Path, text: &str) -> io::Result<()> {
+pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     let aside = path.with_extension("new");
     let mut file = File::create(&aside)?;
     file.write_all(text.as_bytes())?;

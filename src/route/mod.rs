@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 
 use crate::config::{
-    CommitOn, Config, Deadlines, Egress, Kind, ModelName, OnEmptyStop, Place, Sticky, Target,
+    CommitOn, Config, Deadlines, Egress, Kind, ModelName, OnBreak, OnEmptyStop, Place, Sticky, Target,
 };
 use crate::dialect::Dialect;
 use crate::dialect::request::Call;
@@ -43,6 +43,8 @@ pub struct Candidate {
     /// The dialect that it is asked in: the client's where it speaks that, else its own, and the request and the answer
     /// are translated.
     pub wire: Dialect,
+    /// The bytes of pictures or files that the request names go along in their place.
+    pub inlined: bool,
     /// Its deadlines: the route's over the target's over its group's over the default.
     pub deadlines: Deadlines,
     /// Its context window, in tokens, where it is known.
@@ -78,6 +80,8 @@ pub struct Ask<'a> {
     pub minute: u16,
     /// Why a target, by its position, is not asked although it could serve the request: a budget, a drill.
     pub barred: &'a dyn Fn(usize) -> Option<Passed>,
+    /// The box holds the bytes of all files that the request names by their ids.
+    pub files: bool,
     /// Whether a target, by its position, has no room now: it can be waited for.
     pub full: &'a dyn Fn(usize) -> bool,
     /// Whether its memory has.
@@ -97,6 +101,7 @@ impl<'a> Ask<'a> {
             egress,
             minute: 0,
             barred: &|_| None,
+            files: false,
             full: &|_| false,
             memory: &|_| Admission::Goes,
         }
@@ -204,6 +209,8 @@ pub struct Plan {
     pub commit_on: CommitOn,
     /// Policy for `stop` without content.
     pub on_empty_stop: OnEmptyStop,
+    /// What becomes of a stream that breaks midway, unless its client asks for something else.
+    pub on_break: OnBreak,
     /// Whose model name the client sees.
     pub model_name: ModelName,
     /// Early headers and signs of life.
@@ -234,11 +241,15 @@ impl Plan {
         let passed = &mut self.passed;
         for candidates in [&mut self.candidates, &mut self.full] {
             candidates.retain(|candidate| {
-                let speaks = candidate.wire == dialect;
-                if !speaks {
-                    passed.push((candidate.target, Passed::Dialect));
-                }
-                speaks
+                let why = if candidate.wire != dialect {
+                    Passed::Dialect
+                } else if candidate.inlined {
+                    Passed::Urls
+                } else {
+                    return true;
+                };
+                passed.push((candidate.target, why));
+                false
             });
         }
         self
@@ -299,6 +310,24 @@ pub const fn wire(kind: Kind, dialect: Dialect) -> Option<Dialect> {
         Kind::Anthropic => Dialect::Anthropic,
         Kind::Gemini => Dialect::Gemini,
     })
+}
+
+/// Whether a target of this kind may be of the provider whose clients ask in this dialect, and so may know the ids of its
+/// files.
+#[must_use]
+pub const fn native(kind: Kind, dialect: Dialect) -> bool {
+    match kind {
+        Kind::Openai => matches!(
+            dialect,
+            Dialect::OpenaiChat
+                | Dialect::OpenaiCompletions
+                | Dialect::OpenaiResponses
+                | Dialect::OpenaiEmbeddings
+        ),
+        Kind::Anthropic => matches!(dialect, Dialect::Anthropic),
+        Kind::Gemini => matches!(dialect, Dialect::Gemini),
+        Kind::Ollama | Kind::Vllm | Kind::Llamacpp => false,
+    }
 }
 
 /// The path that a request to `target` has for the endpoint `path`. A base of the openai kind ends with its

@@ -21,6 +21,10 @@ pub enum Passed {
     LocalOnly(Egress),
     /// Its `capabilities` say that it cannot do what is asked for.
     Lacks(Capability),
+    /// A picture's URL is not given to a server here, which would fetch it itself; and none is fetched for it.
+    Urls,
+    /// A file's id says nothing to it, and the box has no bytes of it.
+    Files,
     /// Its context window, in tokens, is too small for the prompt.
     Context(u32),
     /// By its health.
@@ -77,7 +81,11 @@ impl Passed {
     /// request alone.
     #[must_use]
     pub const fn is_told(self) -> bool {
-        self.passes() || matches!(self, Passed::LocalOnly(_) | Passed::Lacks(_) | Passed::Context(_))
+        self.passes()
+            || matches!(
+                self,
+                Passed::LocalOnly(_) | Passed::Lacks(_) | Passed::Context(_) | Passed::Urls | Passed::Files
+            )
     }
 
     /// Whether a budget is used up.
@@ -99,6 +107,13 @@ impl Passed {
             Passed::Lacks(Capability::Tools) => "has no tools, by its `capabilities`",
             Passed::Lacks(Capability::Images) => "takes no images, by its `capabilities`",
             Passed::Lacks(Capability::Json) => "cannot be held to JSON, by its `capabilities`",
+            Passed::Urls => {
+                "is not given URLs of pictures, since it would fetch them itself (send the picture in base64, or see \
+                 `images.fetch` and `images.local_urls`)"
+            }
+            Passed::Files => {
+                "does not know that file's id, which is another provider's (send the file in base64)"
+            }
             Passed::Context(tokens) => {
                 return format!("has a context window of {tokens} tokens, too small for this prompt");
             }

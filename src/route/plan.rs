@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::passed::{Capability, Passed, is_short};
 use super::rules::{self, may_go};
 use super::weights::{self, Turns};
-use super::{Ask, Candidate, Plan, State, wire};
-use crate::config::{Config, Egress, Kind, Place, Route, Target};
+use super::{Ask, Candidate, Plan, State, native, wire};
+use crate::config::{Config, Egress, Images, Kind, Place, Route, Target};
 use crate::dialect::Dialect;
 use crate::health::store::Store;
 use crate::health::{Standing, Why};
@@ -30,6 +30,7 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
         full: Vec::new(),
         commit_on: route.and_then(|r| r.commit_on).unwrap_or(config.commit_on),
         on_empty_stop: route.and_then(|r| r.on_empty_stop).unwrap_or(config.on_empty_stop),
+        on_break: route.and_then(|r| r.on_break).unwrap_or(config.on_break),
         model_name: route.and_then(|r| r.model_name).unwrap_or(config.model_name),
         heartbeat: route.and_then(|r| r.heartbeat).or(config.heartbeat),
         conversation: state.conversation(ask),
@@ -38,7 +39,7 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
         warms: None,
         home: Vec::new(),
     };
-    let judge = Judge { store, ask, egress, now };
+    let judge = Judge { images: &config.images, store, ask, egress, now };
     let groups = route.and_then(|r| r.groups.as_ref()).unwrap_or(&config.router.groups);
     let (mut seats, mut full, mut by_rights) = (Vec::new(), Vec::new(), Vec::new());
     for (index, target) in config.targets.iter().enumerate() {
@@ -93,6 +94,7 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
 
 /// Decides about one target at a time.
 struct Judge<'a> {
+    images: &'a Images,
     store: &'a Store,
     ask: &'a Ask<'a>,
     egress: Egress,
@@ -164,6 +166,14 @@ impl Judge<'_> {
                 return Err(Passed::Lacks(what));
             }
         }
+        // What is no conversation goes as it is, or not at all.
+        let converses = call.dialect.converses();
+        if holds_urls_back(self.images, target, self.ask) && !(self.images.fetch && converses) {
+            return Err(Passed::Urls);
+        }
+        if call.needs.files && !native(target.kind, call.dialect) && !(self.ask.files && converses) {
+            return Err(Passed::Files);
+        }
         match target.context {
             Some(window) if call.prompt_tokens / PROMPT_ESTIMATE_FACTOR > u64::from(window) => {
                 Err(Passed::Context(window))
@@ -217,6 +227,11 @@ impl Judge<'_> {
             trial: matches!(summary.standing, Standing::Trial(_)),
         })
     }
+}
+
+/// Whether a target is not given the URLs that the request has, which it would fetch itself.
+fn holds_urls_back(images: &Images, target: &Target, ask: &Ask<'_>) -> bool {
+    ask.call.needs.urls && target.place != Place::Cloud && !images.local_urls
 }
 
 /// Vectors of different models do not mix: only `first` and its family stay. It is the one that would be asked
@@ -347,10 +362,14 @@ impl Terms<'_> {
             deadlines = deadlines.overlaid(over);
         }
         let asked = &self.ask.call.model;
+        let call = self.ask.call;
+        let inlined = holds_urls_back(&self.config.images, target, self.ask)
+            || (call.needs.files && !native(target.kind, call.dialect));
         Candidate {
             target: index,
             model: target.models.resolve(asked).unwrap_or(asked).to_owned(),
-            wire: wire(target.kind, self.ask.call.dialect).unwrap_or(self.ask.call.dialect),
+            wire: wire(target.kind, call.dialect).unwrap_or(call.dialect),
+            inlined,
             deadlines,
             context: target.context,
             loads: target.kind == Kind::Ollama,

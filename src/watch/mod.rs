@@ -7,3 +7,4 @@ pub mod process;
 pub mod reach;
 pub mod sampler;
 pub mod sockets;
+pub mod stalls;

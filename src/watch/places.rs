@@ -163,6 +163,32 @@ mod tests {
     }
 
     #[test]
+    fn an_amd_card_with_memory_of_its_own_is_found_beside_what_has_little() {
+        let root = std::env::temp_dir().join(format!("edgeward-cards-{}", std::process::id()));
+        let folder = root.join("sys/class/drm");
+        // As in /sys/class/drm: a card inside the processor, a connector, a card without such files, and one with 16 GiB.
+        for (name, total) in [
+            ("card0", Some("536870912\n")),
+            ("card0-HDMI-A-1", Some("17163091968\n")),
+            ("card1", None),
+            ("card10", Some("17163091968\n")),
+            ("renderD128", Some("17163091968\n")),
+        ] {
+            let device = folder.join(name).join("device");
+            fs::create_dir_all(&device).unwrap();
+            fs::write(device.join("vendor"), "0x1002\n").unwrap();
+            if let Some(total) = total {
+                fs::write(device.join("mem_info_vram_total"), total).unwrap();
+            }
+        }
+        assert_eq!(card(&root), Some(folder.join("card10/device")));
+        assert_eq!(cards(&root).len(), 3);
+        fs::remove_dir_all(folder.join("card10")).unwrap();
+        assert_eq!(card(&root), None, "what a processor sets aside for its graphics is the box's memory");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
     fn what_the_configuration_says_is_not_looked_for() {
         let config = Memory { board: Some(Board::DgxSpark), cgroup: Some("/x".into()), ..Memory::default() };
         assert_eq!(board(Path::new(ROOT), &config).0, Board::DgxSpark);

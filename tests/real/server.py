@@ -43,6 +43,8 @@ def parameters(args: argparse.Namespace) -> xllamacpp.CommonParams:
         # A second test with the same prompt must compute it again.
         params.cache_prompt = False
         params.cache_ram_mib = 0
+    elif args.cache_ram is not None:
+        params.cache_ram_mib = args.cache_ram
     params.kv_unified = args.shared_ctx
     if args.embeddings:
         params.embedding = True
@@ -71,6 +73,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int, default=128, help="prompt tokens computed at a time")
     parser.add_argument("--cache", action="store_true", help="keep computed prompts")
+    parser.add_argument("--cache-ram", type=int, help="of those that are kept, in MiB; without it llama.cpp's own")
     parser.add_argument("--embeddings", action="store_true")
     parser.add_argument("--shared-ctx", action="store_true", help="slots share the context and can exhaust it")
     args = parser.parse_args()

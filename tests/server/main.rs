@@ -19,6 +19,7 @@ mod dying;
 mod endpoints;
 mod health;
 mod hedges;
+mod images;
 mod keys;
 mod limits;
 mod operating;
@@ -26,6 +27,7 @@ mod places;
 mod probes;
 mod program;
 mod reload;
+mod resume;
 mod retries;
 mod routing;
 #[path = "../support/said.rs"]

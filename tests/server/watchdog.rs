@@ -84,3 +84,26 @@ fn red_bars_local_targets_in_each_routing_until_it_is_over() {
         assert!(!program.metrics().await.contains_key(PRESSURE));
     });
 }
+
+#[test]
+fn what_it_sees_is_recorded_of_the_running_one() {
+    run(LIMIT, async {
+        let server = SimServer::start(healthy("a")).await.unwrap();
+        let program = Program::start(&format!(
+            "{}[memory]\ninterval = \"10ms\"\n",
+            target("box", "openai", &server, "")
+        ))
+        .await;
+        let mut trace = String::new();
+        while trace.matches("\ns ").count() < 2 {
+            let answer = ask(program.addr, "POST", "/edgeward/trace", &[], "{}").await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            trace.push_str(&answer.text());
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        assert!(trace.starts_with("edgeward-trace 1 ") && trace.contains("\nu 0 "), "{trace}");
+        let other = [("origin", "http://elsewhere.example")];
+        let refused = ask(program.addr, "POST", "/edgeward/trace", &other, "{}").await;
+        assert_eq!(refused.status, 403, "{}", refused.text());
+    });
+}

@@ -7,10 +7,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::fmt;
 
+use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
 use super::super::request::BadRequest;
+use super::text::Text;
 use super::words::short;
 use crate::limits;
 use crate::wire::json;
@@ -26,6 +28,8 @@ pub enum Json {
     Number(Number),
     /// A string, decoded.
     String(String),
+    /// The same, a long one: it may be a picture.
+    Long(Text),
     /// An array.
     Array(Vec<Json>),
     /// An object; no key twice.
@@ -47,6 +51,7 @@ impl Json {
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Json::String(text) => Some(text),
+            Json::Long(text) => Some(text),
             _ => None,
         }
     }
@@ -59,6 +64,7 @@ impl Json {
             Json::Bool(false) => out.extend_from_slice(b"false"),
             Json::Number(number) => out.extend_from_slice(number.to_string().as_bytes()),
             Json::String(text) => write_string(text, out),
+            Json::Long(text) => write_string(text, out),
             Json::Array(items) => {
                 out.push(b'[');
                 for (at, item) in items.iter().enumerate() {
@@ -148,10 +154,20 @@ impl fmt::Display for At<'_> {
 
 /// Reads a whole JSON text.
 pub(super) fn parse(text: &[u8]) -> Result<Json, BadRequest> {
+    read(text, None)
+}
+
+/// The same, which does not copy long texts.
+pub(super) fn parse_shared(text: &Bytes) -> Result<Json, BadRequest> {
+    read(text, Some(text))
+}
+
+fn read(text: &[u8], body: Option<&Bytes>) -> Result<Json, BadRequest> {
     if json::profile(text).is_err() {
         return Err(BadRequest::too_deep());
     }
-    let reading = Reading { left: Cell::new(limits::CONVERSATION_VALUES_MAX), place: RefCell::new(None) };
+    let reading =
+        Reading { left: Cell::new(limits::CONVERSATION_VALUES_MAX), place: RefCell::new(None), body };
     let mut de = serde_json::Deserializer::from_slice(text);
     let seed = Seed { at: At::ROOT, reading: &reading };
     match seed.deserialize(&mut de).and_then(|json| de.end().map(|()| json)) {
@@ -164,17 +180,19 @@ pub(super) fn parse(text: &[u8]) -> Result<Json, BadRequest> {
 }
 
 /// What one reading shares among its levels.
-struct Reading {
+struct Reading<'a> {
     /// So many values more are read.
     left: Cell<usize>,
     /// Where it failed; the innermost place is told first.
     place: RefCell<Option<String>>,
+    /// What is read, where its long texts are to share its memory.
+    body: Option<&'a Bytes>,
 }
 
 #[derive(Clone, Copy)]
 struct Seed<'a> {
     at: At<'a>,
-    reading: &'a Reading,
+    reading: &'a Reading<'a>,
 }
 
 impl Seed<'_> {
@@ -228,6 +246,12 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_str<E>(self, value: &str) -> Result<Json, E> {
         Ok(Json::String(value.to_owned()))
+    }
+
+    fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Json, E> {
+        let body = self.reading.body.filter(|_| value.len() >= limits::LONG_TEXT_BYTES);
+        let shared = body.and_then(|body| Text::slice(body, value));
+        Ok(shared.map_or_else(|| Json::String(value.to_owned()), Json::Long))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Json, A::Error> {

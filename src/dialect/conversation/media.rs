@@ -1,34 +1,39 @@
 //! Pictures and files in a body: data URLs, base64, what their first bytes say they are.
 
 use super::json::At;
-use super::{Blob, Source};
+use super::{Blob, Source, Text};
 use crate::dialect::request::BadRequest;
 
 /// The type of bytes of which nothing is known.
 pub(super) const UNKNOWN: &str = "application/octet-stream";
 
 /// A URL of any kind that a body may hold.
-pub(super) fn url(url: String, at: &At<'_>) -> Result<Source, BadRequest> {
-    let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
+pub(super) fn url(url: impl Into<Text>, at: &At<'_>) -> Result<Source, BadRequest> {
+    let url = url.into();
+    let text: &str = &url;
+    let scheme = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
     match scheme.as_str() {
-        "http" | "https" => Ok(Source::Url(url)),
+        "http" | "https" => Ok(Source::Url(url.into_string())),
         "data" => {
-            let (head, data) =
-                url.split_once(',').ok_or_else(|| at.bad("a data URL has a comma before its data"))?;
-            let head = head.get("data:".len()..).unwrap_or_default();
+            let comma = text.find(',').ok_or_else(|| at.bad("a data URL has a comma before its data"))?;
+            let head = text.get("data:".len()..comma).unwrap_or_default();
             let Some(head) = head.strip_suffix(";base64") else {
                 return Err(at.bad("a data URL must be in base64"));
             };
             let media_type = head.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-            self::data(Some(media_type).filter(|it| !it.is_empty()), data.to_owned(), at)
+            data(Some(media_type).filter(|it| !it.is_empty()), url.from(comma + 1), at)
         }
         _ => Err(at.bad("must be an http, https or data URL")),
     }
 }
 
 /// Base64, of a type that is told or read off its beginning.
-pub(super) fn data(media_type: Option<String>, base64: String, at: &At<'_>) -> Result<Source, BadRequest> {
-    let base64 = tidy(base64).ok_or_else(|| at.bad("broken base64"))?;
+pub(super) fn data(
+    media_type: Option<String>,
+    base64: impl Into<Text>,
+    at: &At<'_>,
+) -> Result<Source, BadRequest> {
+    let base64 = tidy(base64.into()).ok_or_else(|| at.bad("broken base64"))?;
     let media_type = match media_type {
         Some(told) if !plain(&told) => return Err(at.bad("not of a known MIME type")),
         Some(told) => told.to_ascii_lowercase(),
@@ -48,31 +53,34 @@ fn plain(media_type: &str) -> bool {
     media_type.split_once('/').is_some_and(|(kind, subtype)| part(kind) && part(subtype))
 }
 
-/// Bytes that a reference led to.
-pub(super) fn resolved(blob: &Blob) -> (String, String) {
+/// Bytes that a reference led to: their type, and themselves in base64.
+#[must_use]
+pub fn in_base64(blob: &Blob) -> (String, String) {
     let media_type = blob.media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let known = plain(&media_type).then_some(media_type);
     (known.unwrap_or_else(|| UNKNOWN.to_owned()), encode(&blob.bytes))
 }
 
 /// Base64 in its standard alphabet, padded, without line ends; nothing, if it is none.
-fn tidy(text: String) -> Option<String> {
-    let digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-    let body = text.trim_end_matches('=');
-    let padded = text.len().is_multiple_of(4) && text.len() - body.len() <= 2;
-    if padded && !body.is_empty() && body.bytes().all(digit) {
+fn tidy(text: Text) -> Option<Text> {
+    let bytes = text.bytes();
+    let pads = bytes.iter().rev().take(3).take_while(|byte| **byte == b'=').count();
+    let (body, _) = bytes.split_at(bytes.len() - pads);
+    let padded = bytes.len().is_multiple_of(4) && pads <= 2;
+    // Without a branch a byte: it may be many megabytes.
+    if padded && !body.is_empty() && body.iter().fold(true, |good, byte| good & DIGIT[usize::from(*byte)]) {
         return Some(text);
     }
     let mut out = String::with_capacity(text.len() + 2);
     let mut pads = 0_usize;
-    for byte in text.bytes() {
+    for byte in bytes.iter().copied() {
         match byte {
             b'\r' | b'\n' | b' ' | b'\t' => {}
             b'=' => pads += 1,
             _ if pads > 0 => return None,
             b'-' => out.push('+'),
             b'_' => out.push('/'),
-            _ if digit(byte) => out.push(char::from(byte)),
+            _ if DIGIT[usize::from(byte)] => out.push(char::from(byte)),
             _ => return None,
         }
     }
@@ -81,8 +89,19 @@ fn tidy(text: String) -> Option<String> {
         return None;
     }
     out.extend(std::iter::repeat_n('=', missing));
-    Some(out)
+    Some(out.into())
 }
+
+/// Whether a byte is one of base64's standard alphabet.
+const DIGIT: [bool; 256] = {
+    let mut digits = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        digits[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+        byte += 1;
+    }
+    digits
+};
 
 /// What the first bytes say, as they stand in base64.
 fn sniff(base64: &str) -> Option<&'static str> {
@@ -98,8 +117,25 @@ fn sniff(base64: &str) -> Option<&'static str> {
     MAGIC.iter().find(|(start, _)| base64.starts_with(start)).map(|(_, media_type)| *media_type)
 }
 
+/// What a picture's first bytes say it is: of those that every provider with eyes takes.
+#[must_use]
+pub fn image_type(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', 0x0D, 0x0A, 0x1A, 0x0A, ..] => Some("image/png"),
+        [0xFF, 0xD8, 0xFF, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}
+
 /// The text behind base64 of a text file.
 pub(super) fn text(base64: &str) -> Option<String> {
+    String::from_utf8(bytes(base64)).ok()
+}
+
+/// The bytes behind base64 that was found to be good.
+pub(super) fn bytes(base64: &str) -> Vec<u8> {
     let value = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
         b'a'..=b'z' => Some(byte - b'a' + 26),
@@ -118,7 +154,7 @@ pub(super) fn text(base64: &str) -> Option<String> {
             bytes.push((held >> bits & 0xFF) as u8);
         }
     }
-    String::from_utf8(bytes).ok()
+    bytes
 }
 
 fn encode(bytes: &[u8]) -> String {
@@ -147,9 +183,9 @@ mod tests {
             let there = encode(words.as_bytes());
             prop_assert_eq!(text(&there), Some(words.clone()));
             if !words.is_empty() {
-                prop_assert_eq!(tidy(there.clone()), Some(there.clone()));
+                prop_assert_eq!(tidy(there.clone().into()), Some(there.clone().into()));
                 let bare = there.trim_end_matches('=').replace('+', "-").replace('/', "_");
-                prop_assert_eq!(tidy(bare), Some(there));
+                prop_assert_eq!(tidy(bare.into()), Some(there.into()));
             }
         }
     }
@@ -157,9 +193,9 @@ mod tests {
     #[test]
     fn broken_base64_is_told() {
         for broken in ["", "A", "AB=C", "A===", "AB!=", "ABCDE", "=", "AA=", "héll"] {
-            assert_eq!(tidy(broken.to_owned()), None, "{broken}");
+            assert_eq!(tidy(broken.to_owned().into()), None, "{broken}");
         }
-        assert_eq!(tidy("QUJD\r\nREVG".to_owned()).as_deref(), Some("QUJDREVG"));
+        assert_eq!(tidy("QUJD\r\nREVG".to_owned().into()).as_deref(), Some("QUJDREVG"));
     }
 
     #[test]

@@ -10,7 +10,9 @@ pub mod ids;
 mod json;
 mod media;
 mod models;
+mod prefix;
 mod terms;
+mod text;
 mod turns;
 mod words;
 
@@ -18,8 +20,11 @@ use serde_json::Number;
 
 use super::Dialect;
 use super::request::BadRequest;
+use bytes::Bytes;
 pub use json::Json;
+pub use media::{image_type, in_base64};
 pub use terms::{Blob, Cannot, Dropped, Encoded, Flavor, Reference, Terms};
+pub use text::Text;
 
 /// One request, provider-neutral.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,6 +125,8 @@ pub struct Media {
     pub name: Option<String>,
     /// OpenAI's `detail` of an image.
     pub detail: Option<String>,
+    /// Its id in the provider's files, where that stands beside its bytes.
+    pub id: Option<String>,
     /// Where it stands in the client's body.
     pub at: String,
 }
@@ -143,7 +150,7 @@ pub enum Source {
         /// The MIME type.
         media_type: String,
         /// The bytes.
-        base64: String,
+        base64: Text,
     },
     /// At an `http` or `https` URL.
     Url(String),
@@ -297,7 +304,22 @@ pub enum Knob {
 /// Not JSON, too deep, too many values, a key twice, a field of the wrong type, an unknown role, broken base64, a
 /// tool's result without its call: a [`BadRequest`] that names the place.
 pub fn decode(client: Dialect, body: &[u8]) -> Result<Conversation, BadRequest> {
-    decode::decode(client, body)
+    decode::decode(client, json::parse(body)?)
+}
+
+/// The same, which shares the body's memory where that holds a picture.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_shared(client: Dialect, body: &Bytes) -> Result<Conversation, BadRequest> {
+    decode::decode(client, json::parse_shared(body)?)
+}
+
+/// Where a body names this, as [`Conversation::references`] tells it.
+#[must_use]
+pub fn place_of(client: Dialect, body: &Bytes, reference: Reference<'_>) -> Option<String> {
+    let talk = decode_shared(client, body).ok()?;
+    talk.references().find(|(_, named)| *named == reference).map(|(at, _)| at.to_owned())
 }
 
 /// Writes a conversation for a target.
@@ -311,6 +333,27 @@ pub fn encode(conversation: &Conversation, terms: &Terms<'_>) -> Result<Encoded,
 impl Conversation {
     /// What the body only names, with its place in the body: the shell may get the bytes before it encodes.
     pub fn references(&self) -> impl Iterator<Item = (&str, Reference<'_>)> {
+        self.media().filter_map(|medium| {
+            let reference = match &medium.source {
+                Source::Url(url) => Reference::Url(url),
+                Source::File(id) => Reference::File(self.client, id),
+                Source::Data { .. } => return None,
+            };
+            Some((medium.at.as_str(), reference))
+        })
+    }
+
+    /// Files whose bytes stand beside their ids, with their types.
+    pub fn named_bytes(&self) -> impl Iterator<Item = (Reference<'_>, &str, Vec<u8>)> {
+        self.media().filter_map(|medium| match (&medium.id, &medium.source) {
+            (Some(id), Source::Data { media_type, base64 }) => {
+                Some((Reference::File(self.client, id), media_type.as_str(), media::bytes(base64)))
+            }
+            _ => None,
+        })
+    }
+
+    fn media(&self) -> impl Iterator<Item = &Media> {
         fn within(part: &Part) -> &[Part] {
             match part {
                 Part::Result(outcome) => &outcome.parts,
@@ -319,12 +362,7 @@ impl Conversation {
         }
         let parts = self.turns.iter().flat_map(|turn| &turn.parts).flat_map(within);
         parts.filter_map(|part| match part {
-            Part::Media(Media { source: Source::Url(url), at, .. }) => {
-                Some((at.as_str(), Reference::Url(url)))
-            }
-            Part::Media(Media { source: Source::File(id), at, .. }) => {
-                Some((at.as_str(), Reference::File(self.client, id)))
-            }
+            Part::Media(medium) => Some(medium),
             _ => None,
         })
     }

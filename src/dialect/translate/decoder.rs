@@ -109,6 +109,11 @@ impl Decoder {
         ended >= seen.count().max(self.flow.expected).max(1)
     }
 
+    /// Where an Anthropic server's blocks stand.
+    pub(super) const fn blocks(&self) -> from_anthropic::Blocks {
+        self.flow.blocks
+    }
+
     /// An error or the end was given.
     #[must_use]
     pub const fn over(&self) -> bool {
@@ -165,6 +170,7 @@ pub(super) struct Flow {
     pub(super) counted: Usage,
     /// Anthropic's current content block.
     pub(super) block: from_anthropic::Block,
+    pub(super) blocks: from_anthropic::Blocks,
 }
 
 #[derive(Debug, Default)]

@@ -50,9 +50,9 @@ pub enum Outcome {
 /// Writes one client's stream.
 #[derive(Debug)]
 pub struct Encoder {
-    common: Common,
-    body: Body,
-    outcome: Outcome,
+    pub(super) common: Common,
+    pub(super) body: Body,
+    pub(super) outcome: Outcome,
 }
 
 /// What each dialect's writer needs.
@@ -60,7 +60,16 @@ pub struct Encoder {
 pub(super) struct Common {
     pub(super) terms: Terms,
     pub(super) client: Dialect,
+    /// Of all servers together.
     pub(super) usage: Usage,
+    /// Of those before the present one.
+    pub(super) before: Usage,
+    /// Of the present one.
+    pub(super) latest: Usage,
+    /// The server's own id is the client's.
+    pub(super) adopts: bool,
+    /// That id.
+    pub(super) adopted: String,
     pub(super) choice: u32,
     /// Of choice 0.
     pub(super) finish: Option<Finish>,
@@ -69,7 +78,7 @@ pub(super) struct Common {
 }
 
 #[derive(Debug)]
-enum Body {
+pub(super) enum Body {
     Openai(to_openai::Stream),
     Responses(Box<to_responses::Stream>),
     Ollama(to_ollama::Stream),
@@ -147,16 +156,16 @@ impl Encoder {
 
 impl Common {
     pub(super) const fn new(client: Dialect, terms: Terms) -> Self {
+        const NONE: Usage =
+            Usage { prompt: None, completion: None, cached: None, cache_written: None, reasoning: None };
         Common {
             terms,
             client,
-            usage: Usage {
-                prompt: None,
-                completion: None,
-                cached: None,
-                cache_written: None,
-                reasoning: None,
-            },
+            usage: NONE,
+            before: NONE,
+            latest: NONE,
+            adopts: false,
+            adopted: String::new(),
             choice: 0,
             finish: None,
             logprobs: None,
@@ -166,9 +175,16 @@ impl Common {
     /// What every dialect keeps; whether the dialect's own writer is to see the piece.
     fn note(&mut self, piece: &Piece) -> bool {
         match piece {
+            Piece::Start { id, .. } if std::mem::take(&mut self.adopts) => {
+                self.adopted.clone_from(id);
+                return self.note(piece);
+            }
             Piece::Start { model, .. } if self.terms.model.is_empty() => self.terms.model.clone_from(model),
             Piece::Choice(choice) => self.choice = *choice,
-            Piece::Usage(usage) => self.usage = self.usage.then(*usage),
+            Piece::Usage(usage) => {
+                self.latest = self.latest.then(*usage);
+                self.usage = self.before.plus(self.latest);
+            }
             Piece::Finish(finish) if self.choice == 0 => self.finish = Some(finish.clone()),
             Piece::Thinking(_) | Piece::Signature(_) | Piece::Redacted(_) if self.terms.hides_thinking => {
                 return false;
@@ -192,6 +208,9 @@ impl Common {
 
     /// The answer's own id, with its dialect's prefix.
     pub(super) fn id(&self) -> String {
+        if !self.adopted.is_empty() {
+            return self.adopted.clone();
+        }
         let prefix = match self.client {
             Dialect::OpenaiCompletions => "cmpl-",
             Dialect::OpenaiResponses => "resp_",

@@ -19,6 +19,23 @@ pub(super) enum Block {
     Foreign,
 }
 
+/// What a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Is {
+    Text,
+    Thinking,
+    Other,
+}
+
+/// Where the server's blocks stand, for whoever goes on after its events went out untouched.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Blocks {
+    /// The open one's number, and whether it is text, thinking, or something else.
+    pub(super) open: Option<(u64, Is)>,
+    /// The next one's number.
+    pub(super) next: u64,
+}
+
 /// One event. `message_start` may be missing: llama.cpp leaves it out when its first token is half a character.
 pub(super) fn event(event: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -> Result<(), Failure> {
     flow.choose(0, out);
@@ -31,11 +48,15 @@ pub(super) fn event(event: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -> R
             flow.usage(Usage { completion: None, ..usage }, out);
         }
         b"content_block_start" => {
+            flow.blocks.begin(event);
             end_block(flow, out)?;
             block(event.get("content_block"), flow, out)?;
         }
         b"content_block_delta" => delta(event.get("delta"), flow, out)?,
-        b"content_block_stop" => end_block(flow, out)?,
+        b"content_block_stop" => {
+            flow.blocks.open = None;
+            end_block(flow, out)?;
+        }
         b"message_delta" => {
             end_block(flow, out)?;
             finish(event.get("delta"), flow);
@@ -44,6 +65,18 @@ pub(super) fn event(event: View<'_>, flow: &mut Flow, out: &mut Vec<Piece>) -> R
         _ => {}
     }
     Ok(())
+}
+
+impl Blocks {
+    fn begin(&mut self, event: View<'_>) {
+        let number = event.get("index").number().unwrap_or(self.next);
+        let is = match event.get("content_block").get("type").inside() {
+            b"text" => Is::Text,
+            b"thinking" => Is::Thinking,
+            _ => Is::Other,
+        };
+        *self = Blocks { open: Some((number, is)), next: number.saturating_add(1) };
+    }
 }
 
 /// A whole message.

@@ -24,7 +24,10 @@ mod from_anthropic;
 mod from_gemini;
 mod from_ollama;
 mod from_openai;
+mod heard;
 mod models;
+mod resume;
+mod seam;
 mod stream;
 mod text;
 mod to_anthropic;
@@ -37,7 +40,9 @@ pub use answer::{Answer, whole};
 pub use begun::anthropic_begun;
 pub use decoder::Decoder;
 pub use encoder::{Encoder, Outcome, Terms, Took};
+pub use heard::Heard;
 pub use models::{anthropic_model, anthropic_models};
+pub use seam::{Join, Seam, join};
 pub use stream::{State, Translation};
 
 use crate::cause::Failure;
@@ -149,6 +154,22 @@ impl Usage {
             cached: later.cached.or(self.cached),
             cache_written: later.cache_written.or(self.cache_written),
             reasoning: later.reasoning.or(self.reasoning),
+        }
+    }
+
+    /// Both together, as far as either is known.
+    #[must_use]
+    pub fn plus(self, other: Usage) -> Usage {
+        let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            (one, other) => one.or(other),
+        };
+        Usage {
+            prompt: sum(self.prompt, other.prompt),
+            completion: sum(self.completion, other.completion),
+            cached: sum(self.cached, other.cached),
+            cache_written: sum(self.cache_written, other.cache_written),
+            reasoning: sum(self.reasoning, other.reasoning),
         }
     }
 

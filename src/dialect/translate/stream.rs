@@ -1,6 +1,6 @@
 //! One stream on its way: a server's bytes in, a client's whole frames out.
 
-use super::{Decoder, Encoder, Outcome, Piece, Terms, Took, Usage};
+use super::{Decoder, Encoder, Heard, Outcome, Piece, Seam, Terms, Took, Usage};
 use crate::cause::{Cause, Failure};
 use crate::dialect::Dialect;
 use crate::dialect::reply::Problem;
@@ -24,16 +24,22 @@ pub enum State {
 /// ([`crate::limits::CALL_BYTES`]), what the client's protocol repeats ([`crate::limits::REPEATED_BYTES`]).
 #[derive(Debug)]
 pub struct Translation {
-    splitter: Splitter,
+    pub(super) splitter: Splitter,
     /// An event in the making.
-    event: Vec<u8>,
-    decoder: Decoder,
-    encoder: Encoder,
-    pieces: Vec<Piece>,
+    pub(super) event: Vec<u8>,
+    pub(super) decoder: Decoder,
+    pub(super) encoder: Encoder,
+    pub(super) pieces: Vec<Piece>,
     usage: Usage,
-    failure: Option<Failure>,
+    pub(super) failure: Option<Failure>,
     moved: bool,
     spoke: bool,
+    /// Its output is thrown away.
+    pub(super) follows: bool,
+    /// What was said, where that may be needed.
+    pub(super) heard: Option<Box<Heard>>,
+    /// To what another server has said.
+    pub(super) seam: Option<Seam>,
 }
 
 impl Translation {
@@ -50,6 +56,9 @@ impl Translation {
             failure: None,
             moved: false,
             spoke: false,
+            follows: false,
+            heard: None,
+            seam: None,
         })
     }
 
@@ -146,6 +155,9 @@ impl Translation {
     }
 
     fn pass_on(&mut self, out: &mut Vec<u8>) {
+        if let Some(seam) = &mut self.seam {
+            seam.pass(&mut self.pieces, self.encoder.common.terms.took.total);
+        }
         for piece in self.pieces.drain(..) {
             match &piece {
                 Piece::Usage(usage) => self.usage = self.usage.then(*usage),
@@ -159,6 +171,9 @@ impl Translation {
             if let Err(failure) = self.encoder.piece(&piece, out) {
                 self.failure = Some(failure);
                 break;
+            }
+            if let Some(heard) = &mut self.heard {
+                heard.note(&piece);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::answer::Answer;
 use super::encoder::{Common, object, unreadable};
+use super::from_anthropic::{Blocks, Is};
 use super::text::{Fill, fill, quote};
 use super::{Finish, Piece};
 use crate::cause::Failure;
@@ -69,6 +70,34 @@ impl Stream {
             | Piece::Logprobs(_)
             | Piece::Error(_) => {}
         }
+    }
+
+    /// The server's own blocks went out untouched: what follows stands behind them.
+    pub(super) fn stands_at(&mut self, blocks: Blocks) {
+        (self.begun, self.open, self.closed) = match blocks.open {
+            Some((number, Is::Text)) => (true, Some(Kind::Text), number),
+            Some((number, Is::Thinking)) => (true, Some(Kind::Thinking), number),
+            Some((number, Is::Other)) => (true, Some(Kind::Call), number),
+            None => (true, None, blocks.next),
+        };
+    }
+
+    /// The whole answer comes anew, in further blocks. `message_delta` is the event that clients' libraries hand on with
+    /// members that they don't know, and that may come several times. Words end as a block; a call that was cut off does
+    /// not: nobody is to act on it.
+    pub(super) fn restart(&mut self, common: &Common, told: &str, out: &mut Vec<u8>) {
+        self.begin(common, out);
+        if self.open == Some(Kind::Call) {
+            self.open = None;
+            self.closed += 1;
+        }
+        self.close(out);
+        fill(
+            out,
+            "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":null,\
+             \"stop_sequence\":null},\"usage\":$,\"edgeward\":$}\n\n",
+            &[Fill::Json(&usage(common)), Fill::Json(told)],
+        );
     }
 
     fn begin(&mut self, common: &Common, out: &mut Vec<u8>) {

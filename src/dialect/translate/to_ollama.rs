@@ -81,6 +81,15 @@ impl Stream {
         Ok(())
     }
 
+    /// The whole answer comes anew: a line without words says so, also in a member that Ollama's own client hands on.
+    pub(super) fn restart(&mut self, common: &Common, told: &str, out: &mut Vec<u8>) {
+        self.arguments.clear();
+        self.unreadable = None;
+        self.head(common, out);
+        out.extend_from_slice(&said("", "", "").json(common.client));
+        fill(out, ",\"edgeward\":$,\"done\":false,\"done_reason\":\"restart\"}\n", &[Fill::Json(told)]);
+    }
+
     fn head(&mut self, common: &Common, out: &mut Vec<u8>) {
         if self.head.is_empty() {
             head(common, &mut self.head);

@@ -66,6 +66,14 @@ impl Stream {
         }
     }
 
+    /// The whole answer comes anew: a chunk without choices says so, and choices begin as at first.
+    pub(super) fn restart(&mut self, common: &Common, told: &str, out: &mut Vec<u8>) {
+        self.begun = 0;
+        self.offsets.clear();
+        self.head(common, out);
+        fill(out, "],\"edgeward\":$}\n\n", &[Fill::Json(told)]);
+    }
+
     /// `delta`: members of the delta.
     fn chunk(&mut self, common: &mut Common, delta: &[u8], out: &mut Vec<u8>) {
         if common.client == Dialect::OpenaiCompletions {

@@ -120,6 +120,15 @@ impl Stream {
         self.event("response.failed", "\"response\":$", &[Fill::Json(&response)], out);
     }
 
+    /// The whole answer comes anew, in further items. What is open ends as incomplete (OpenAI's client takes no unended
+    /// item): nobody is to act on a call that was cut off. The response at the end has the new items alone.
+    pub(super) fn restart(&mut self, common: &Common, told: &str, out: &mut Vec<u8>) {
+        self.begin(common, out);
+        self.end("incomplete", out);
+        self.output.clear();
+        self.event("response.edgeward.restart", "\"edgeward\":$", &[Fill::Json(told)], out);
+    }
+
     fn event(&mut self, name: &str, rest: &str, values: &[Fill<'_>], out: &mut Vec<u8>) {
         fill(
             out,
@@ -164,7 +173,7 @@ impl Stream {
             logprobs: String::new(),
             signature: String::new(),
         };
-        let begun = item.json(None);
+        let begun = item.json(None, "in_progress");
         let values = [Fill::Number(self.done), Fill::Json(&begun)];
         self.event("response.output_item.added", "\"output_index\":$,\"item\":$", &values, out);
         if let Some((part, _)) = item.part_event().filter(|_| !silent) {
@@ -211,9 +220,14 @@ impl Stream {
     }
 
     fn close(&mut self, out: &mut Vec<u8>) {
+        self.end("completed", out);
+    }
+
+    fn end(&mut self, status: &str, out: &mut Vec<u8>) {
         let Some(item) = self.open.take() else { return };
         // Thinking that only its provider can read has no part.
-        let silent = item.kind == Kind::Thinking && item.text.is_empty();
+        let cut = status != "completed" && matches!(item.kind, Kind::Call(..));
+        let silent = cut || item.kind == Kind::Thinking && item.text.is_empty();
         if !silent {
             let (_, name) = item.text_events();
             let place = self.place(&item);
@@ -229,7 +243,7 @@ impl Stream {
         if let Some((_, part)) = item.part_event().filter(|_| !silent) {
             self.part(part, &item, &item.text, out);
         }
-        let json = item.json(Some(&item.text));
+        let json = item.json(Some(&item.text), status);
         let values = [Fill::Number(self.done), Fill::Json(&json)];
         self.event("response.output_item.done", "\"output_index\":$,\"item\":$", &values, out);
         self.output.push_str(if self.output.is_empty() { "" } else { "," });
@@ -332,9 +346,9 @@ impl Item {
     }
 
     /// The whole item; at its beginning, before any text, without one.
-    fn json(&self, text: Option<&str>) -> String {
+    fn json(&self, text: Option<&str>, status: &str) -> String {
         let mut out = Vec::new();
-        let status = Fill::Text(if text.is_some() { "completed" } else { "in_progress" });
+        let status = Fill::Text(status);
         let id = Fill::Text(&self.id);
         let part = text.map(|text| self.part(text)).unwrap_or_default();
         match &self.kind {

@@ -114,3 +114,58 @@ fn a_card_or_huge_pages_that_are_all_taken_are_left_alone() {
         assert!(it.last == Green && it.reds <= 1, "{total:?}: {:?}, {} reds", it.last, it.reds);
     }
 }
+
+#[test]
+fn what_was_usual_before_a_restart_is_usual_again_on_the_same_box() {
+    let mut it = Box::new(8 * GIB);
+    it.live(2 * MINUTE, |_| 300 * MIB);
+    let kept = it.state.kept();
+    // The model server comes back after edgeward, and takes what it always takes.
+    let begin = |total: u64, seen: u64| {
+        let mut it = Box::new(total);
+        it.sample.set(Field::Available, seen);
+        it.state.remember(&kept, &it.sample);
+        it.live(MINUTE, |_| 7 * GIB);
+        it.live(Duration::from_secs(5), |ms| 7 * GIB - (7 * GIB - 300 * MIB) * ms / 5000);
+        it.live(2 * MINUTE, |_| 300 * MIB);
+        it
+    };
+    assert_eq!(
+        begin(8 * GIB - 40 * MIB, 7 * GIB).episodes,
+        0,
+        "another kernel keeps a little more for itself"
+    );
+    assert!(begin(16 * GIB, 7 * GIB).episodes > 0, "half of its memory is new");
+    let mut it = begin(8 * GIB, 7 * GIB);
+    assert_eq!((it.episodes, it.state.kept().differs(&kept)), (0, false));
+    it.live(3 * MINUTE, |_| 150 * MIB);
+    assert!(it.state.kept().differs(&kept), "and it goes on learning");
+    // Which models are there comes later.
+    let mut it = Box::new(8 * GIB);
+    it.state.note(Event::Resident(7), it.at);
+    it.live(2 * MINUTE, |_| 300 * MIB);
+    let kept = it.state.kept();
+    let mut it = Box::new(8 * GIB);
+    it.sample.set(Field::Available, 7 * GIB);
+    it.state.remember(&kept, &it.sample);
+    it.live(MINUTE, |_| 7 * GIB);
+    it.state.note(Event::Resident(7), it.at);
+    it.live(MINUTE, |_| 300 * MIB);
+    assert_eq!(it.episodes, 0);
+}
+
+#[test]
+fn a_calm_box_is_looked_at_more_rarely_and_one_that_moves_is_not() {
+    let looks = |level: u64, jitter: u64| {
+        let mut it = Box::new(8 * GIB);
+        it.live(MINUTE, |_| level);
+        let mut count = 0;
+        it.live(MINUTE, |ms| {
+            count += 1;
+            level - ms / 100 % 7 * jitter
+        });
+        count / 60
+    };
+    assert_eq!([looks(6 * GIB, 0), looks(GIB, 0), looks(200 * MIB, 0)], [1, 1, 3]);
+    assert_eq!([looks(GIB, 2 * MIB), looks(GIB, 40 * MIB)], [1, 9]);
+}

@@ -6,19 +6,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 
+use super::resuming::Prefix;
 use super::{Driver, Kept, Stage};
 use crate::cause::{Cause, Failure};
-use crate::config::{Config, Kind, Place, Target, TargetUrl, hidden};
-use crate::dialect::request::{Call, Changes};
-use crate::dialect::{self, Dialect, conversation, thoughts};
+use crate::config::{Kind, Target, TargetUrl, hidden};
+use crate::dialect::conversation::{self, Cannot, Reference};
+use crate::dialect::request::{Call, Changes, Edit};
+use crate::dialect::{self, Dialect, thoughts};
 use crate::gate::pool::Buffer;
 use crate::gate::{Gate, Rules, Verdict, answer};
 use crate::limits;
 use crate::observe::{Limit, Outcome, translate_events};
 use crate::proxy::exchange::{Action, Event};
+use crate::proxy::gateway::Gateway;
 use crate::proxy::head::{self, HeadKind};
+use crate::proxy::media::{self, Held};
 use crate::proxy::refusal;
 use crate::proxy::relay::Edits;
+use crate::proxy::resume;
 use crate::proxy::upstream::{Reply, RequestBody, SendError};
 use crate::route::{self, Candidate};
 use crate::time::now;
@@ -56,6 +61,10 @@ impl Driver {
     }
 
     pub(super) async fn send(&mut self) -> Action {
+        // Of a later target: the first one's were there before its time began.
+        if let Err(action) = self.pictures(self.attempt.candidate).await {
+            return action;
+        }
         let request = match self.request() {
             Ok(request) => request,
             Err(failure) => return self.failed(failure),
@@ -113,17 +122,43 @@ impl Driver {
         let job = &self.job;
         let source = Source {
             id: &job.id,
-            config: &job.gateway.config,
             call: &job.call,
             method: &job.method,
             path: &job.path,
             headers: &job.headers,
             credential: &job.credential,
             body: &job.body.bytes,
+            gateway: &job.gateway,
+            media: &job.media,
+            prefix: self.prefix(),
         };
         let (request, edits) = source.request(candidate)?;
         self.attempt.edits = edits;
         Ok(request)
+    }
+
+    /// Fetches what the first target must be given, before any deadline of its own runs. False: there is nobody left to
+    /// answer to.
+    pub(super) async fn first_pictures(&mut self) -> bool {
+        match self.pictures(0).await {
+            Ok(()) => true,
+            Err(Action::Refuse(cause)) => {
+                self.refuse(cause).await;
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// The pictures that this candidate must be given, where the request has only their URLs.
+    async fn pictures(&mut self, candidate: usize) -> Result<(), Action> {
+        let gateway = Rc::clone(&self.job.gateway);
+        let wants = |candidate| media::wants_pictures(&gateway, &self.job.call, candidate);
+        if !self.plan.candidates.get(candidate).is_some_and(wants) {
+            return Ok(());
+        }
+        let (held, call, body) = (Rc::clone(&self.job.media), &self.job.call, &self.job.body.bytes);
+        self.pace.run(held.fetch_all(&gateway, call, body)).await
     }
 
     pub(super) async fn take_room(&mut self) -> bool {
@@ -158,21 +193,25 @@ impl Driver {
 /// What requests to targets are made of.
 pub(super) struct Source<'a> {
     pub(super) id: &'a str,
-    pub(super) config: &'a Config,
+    pub(super) gateway: &'a Gateway,
+    pub(super) media: &'a Held,
     pub(super) call: &'a Call,
     pub(super) method: &'a Method,
     pub(super) path: &'a str,
     pub(super) headers: &'a HeaderMap,
     pub(super) credential: &'a HeaderMap,
     pub(super) body: &'a Bytes,
+    /// The answer's beginning, which the target is to go on with.
+    pub(super) prefix: Option<&'a Prefix>,
 }
 
 impl Source<'_> {
     /// The request to this candidate, and what must be changed in its answer because of it.
     pub(super) fn request(&self, candidate: &Candidate) -> Result<(Request<RequestBody>, Edits), Failure> {
-        let target = self.config.targets.get(candidate.target).ok_or(Failure::new(Cause::Internal))?;
+        let config = &self.gateway.config;
+        let target = config.targets.get(candidate.target).ok_or(Failure::new(Cause::Internal))?;
         let call = self.call;
-        if candidate.wire != call.dialect {
+        if candidate.wire != call.dialect || self.prefix.is_some() {
             return self.translated(candidate, target);
         }
         // Anthropic refuses a history in which another server's thinking stands.
@@ -200,9 +239,40 @@ impl Source<'_> {
         if let Some(headers) = request.headers_mut() {
             head::to_upstream(headers, self.headers, target, self.credential);
         }
-        let slices = dialect::request::apply(self.body, call.edits(&changes));
+        let changed = if candidate.inlined { self.inlined(&changes, target)? } else { call.edits(&changes) };
+        let slices = dialect::request::apply(self.body, changed);
         let request = request.body(RequestBody::new(slices));
         Ok((request.map_err(|e| Failure::with(Cause::Internal, &e.to_string()))?, edits))
+    }
+
+    /// The edits of a body in whose place the target gets the bytes of what the body only names.
+    fn inlined(&self, changes: &Changes<'_>, target: &Target) -> Result<Vec<Edit>, Failure> {
+        let dialect = self.call.dialect;
+        let cannot = |words: String| Failure::with(Cause::Untranslatable, &words);
+        let inline = |is_url: bool, text: &str| {
+            let own = if is_url {
+                media::may_have_urls(self.gateway, target.place)
+            } else {
+                route::native(target.kind, dialect)
+            };
+            if own {
+                return Ok(None);
+            }
+            let reference = if is_url { Reference::Url(text) } else { Reference::File(dialect, text) };
+            if let Some(blob) = self.media.blob(self.gateway, reference) {
+                return Ok(Some(conversation::in_base64(&blob)));
+            }
+            let at = conversation::place_of(dialect, self.body, reference).unwrap_or_default();
+            Err(if is_url {
+                let why = self.media.why().unwrap_or_else(|| "it is no picture".to_owned());
+                cannot(format!("the picture of `{at}` is not to be had: {why}"))
+            } else {
+                cannot(format!("the file of `{at}` is known to its provider alone"))
+            })
+        };
+        self.call.edits_inlined(changes, self.body, inline).map_err(|fault| {
+            fault.unwrap_or_else(|| cannot("the request names too many pictures or files".to_owned()))
+        })
     }
 
     /// The same for a target of another dialect: written anew from what the client said.
@@ -211,21 +281,41 @@ impl Source<'_> {
         candidate: &Candidate,
         target: &Target,
     ) -> Result<(Request<RequestBody>, Edits), Failure> {
-        let asked = conversation::decode(self.call.dialect, self.body)
+        let config = &self.gateway.config;
+        let asked = conversation::decode_shared(self.call.dialect, self.body)
             .map_err(|bad| Failure::with(Cause::Untranslatable, &bad.message))?;
         let terms = conversation::Terms {
             to: candidate.wire,
             model: &candidate.model,
             flavor: flavor(target),
             ask_usage: target.include_usage,
-            strict: self.config.translation.strict,
-            urls: target.place == Place::Cloud,
-            files: false,
+            strict: config.translation.strict,
+            urls: media::may_have_urls(self.gateway, target.place),
+            files: route::native(target.kind, self.call.dialect),
             loading: true,
-            resolve: &|_| None,
+            resolve: &|reference| self.media.blob(self.gateway, reference),
         };
-        let encoded = conversation::encode(&asked, &terms)
-            .map_err(|cannot| Failure::with(Cause::Untranslatable, &cannot.words(&target.name)))?;
+        // Some models take no beginning of an answer: they are asked in words.
+        let mut prefilled = self.prefix.is_some() && resume::takes_prefix(target.kind);
+        let encode = |prefilled| match self.prefix {
+            Some(prefix) => {
+                conversation::encode(&asked.clone().going_on(&prefix.said, prefix.tokens, prefilled), &terms)
+            }
+            None => conversation::encode(&asked, &terms),
+        };
+        let encoded = match encode(prefilled) {
+            Err(Cannot::Prefill) if prefilled => {
+                prefilled = false;
+                encode(false)
+            }
+            encoded => encoded,
+        };
+        let encoded = encoded.map_err(|cannot| {
+            let words = cannot.words(&target.name);
+            let why = matches!(cannot, Cannot::Url { .. }).then(|| self.media.why()).flatten();
+            let words = why.map_or(words.clone(), |why| format!("{words}: {why}"));
+            Failure::with(Cause::Untranslatable, &words)
+        })?;
         if !encoded.dropped.is_empty() {
             let dropped: Vec<_> =
                 encoded.dropped.iter().map(|it| format!("{} {}", it.field, it.why)).collect();
@@ -237,7 +327,7 @@ impl Source<'_> {
             head::to_other_dialect(headers, self.headers, target, self.credential);
         }
         let request = request.body(RequestBody::new(vec![Bytes::from(encoded.body)]));
-        let edits = Edits { hide_thinking: asked.thinking.on == Some(false), ..Edits::default() };
+        let edits = Edits { hide_thinking: asked.thinking.on == Some(false), prefilled, ..Edits::default() };
         Ok((request.map_err(|e| Failure::with(Cause::Internal, &e.to_string()))?, edits))
     }
 }

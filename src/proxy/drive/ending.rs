@@ -20,7 +20,7 @@ use crate::wire::Framing;
 impl Driver {
     pub(super) fn end_clean(&mut self) {
         let took = self.took();
-        if let Some(translation) = &mut self.attempt.translation {
+        if let Some(translation) = self.attempt.translation.as_mut().filter(|_| !self.attempt.shadow) {
             let mut last = Vec::new();
             translation.took(took);
             translation.end(&mut last);
@@ -40,7 +40,7 @@ impl Driver {
         let mut told = false;
         if let Stage::Relay(relay) = &self.attempt.stage {
             told = relay.said().error_shown;
-            if self.attempt.translation.is_some() {
+            if self.attempt.translation.is_some() && !self.attempt.shadow {
                 // It gives whole frames, and tells of no error by itself.
                 told = false;
             } else if relay.cut_inside_event() {
@@ -57,10 +57,14 @@ impl Driver {
         let target = self.target();
         deaths::explain(&self.job.gateway, target, &mut failure, now());
         let streams = matches!(self.attempt.stage, Stage::Relay(_));
-        let translation = self.attempt.translation.take();
+        let shadow = self.attempt.shadow;
+        let translation = self.attempt.translation.take().filter(|_| !shadow);
         self.next_attempt(self.attempt.candidate);
         if streams && !told {
-            let problem = refusal::broken(self.job.gateway.name(target), &failure);
+            // What went wrong first, where it has gone on before.
+            let first = self.first_break().filter(|_| !matches!(cause, Cause::Cancelled | Cause::Draining));
+            let (culprit, shown) = first.unwrap_or_else(|| (target, failure.clone()));
+            let problem = refusal::broken(self.job.gateway.name(culprit), &shown);
             let event = match translation {
                 Some(mut translation) => {
                     let mut event = Vec::new();

@@ -19,6 +19,7 @@ use crate::gate::{Gate, Rules, Verdict};
 use crate::proxy::exchange::Action;
 use crate::proxy::gateway::Gateway;
 use crate::proxy::head::{self, HeadKind};
+use crate::proxy::media::{self, Held};
 use crate::proxy::open::{Open, Terms};
 use crate::proxy::relay::Edits;
 use crate::proxy::upstream::{Reply, SendError};
@@ -34,6 +35,7 @@ pub(super) struct Hedges {
     headers: HeaderMap,
     credential: HeaderMap,
     body: Bytes,
+    media: Rc<Held>,
     rules: Rules,
     terms: Terms,
     candidates: Vec<Candidate>,
@@ -83,6 +85,7 @@ impl Hedges {
             headers: job.headers.clone(),
             credential: job.credential.clone(),
             body: job.body.bytes.clone(),
+            media: Rc::clone(&job.media),
             rules,
             terms: terms.clone(),
             candidates: plan.candidates.clone(),
@@ -170,14 +173,19 @@ impl Hedges {
     async fn reply(&self, candidate: &Candidate, open: &mut Open) -> Result<(Reply, Edits), Failure> {
         let source = Source {
             id: &self.id,
-            config: &self.gateway.config,
+            gateway: &self.gateway,
+            media: &self.media,
             call: &self.call,
             method: &self.method,
             path: &self.path,
             headers: &self.headers,
             credential: &self.credential,
             body: &self.body,
+            prefix: None,
         };
+        if media::wants_pictures(&self.gateway, &self.call, candidate) {
+            self.media.fetch_all(&self.gateway, &self.call, &self.body).await;
+        }
         let mut fresh = false;
         loop {
             let link = self.gateway.upstreams.connect(candidate.target, fresh).await?;

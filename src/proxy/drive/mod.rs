@@ -11,6 +11,7 @@ mod gating;
 mod hedge;
 mod pace;
 mod relaying;
+mod resuming;
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -27,22 +28,26 @@ use super::exchange::{Action, Event, Exchange};
 use super::facts;
 use super::facts::room::{self, Wants};
 use super::gateway::Gateway;
+use super::media::Held;
 use super::outlet::Outlet;
 use super::relay::{Edits, Relay};
 use super::upstream::{Link, Reply};
-use crate::cause::Failure;
-use crate::config::{Egress, Priority};
+use crate::cause::{Cause, Failure};
+use crate::config::{Egress, OnBreak, Priority};
 use crate::dialect::Dialect;
 use crate::dialect::request::Call;
 use crate::dialect::translate::Translation;
 use crate::gate::Gate;
 use crate::gate::pool::Buffer;
+use crate::gate::repetition::Repetition;
 use crate::limits;
 use crate::memory::admit::Admission;
 use crate::observe::Outcome;
 use crate::route::{self, Ask, Plan};
 use crate::time::now;
 use pace::Pace;
+use resuming::Resume;
+pub use resuming::asked as on_break_asked;
 
 /// One request, read and decoded.
 pub struct Job {
@@ -60,6 +65,10 @@ pub struct Job {
     pub call: Call,
     /// Its body.
     pub body: HeldBody,
+    /// What its references to pictures and files led to.
+    pub media: Rc<Held>,
+    /// The box has the bytes of all files that it names by their ids.
+    pub files: bool,
     /// The client's header fields that may go upstream.
     pub headers: HeaderMap,
     /// The client's own credential, for targets with `forward_key`.
@@ -70,6 +79,8 @@ pub struct Job {
     pub egress: Egress,
     /// Its key's priority.
     pub priority: Priority,
+    /// What its client asks for, should its stream break midway.
+    pub on_break: Option<OnBreak>,
     /// The way to the client.
     pub outlet: Outlet,
     /// The way to stop it.
@@ -111,6 +122,7 @@ impl Job {
             barred: &barred,
             full: &full,
             memory: &memory,
+            files: self.files,
             ..Ask::bare(&self.call)
         };
         let store = gateway.store.borrow();
@@ -125,7 +137,8 @@ pub async fn drive(job: Job) {
     facts::look(&job.gateway, &job.call).await;
     let at = now();
     job.gateway.process.retries.borrow_mut().request(at);
-    let plan = job.plan(&account.terms().wants, at);
+    let mut plan = job.plan(&account.terms().wants, at);
+    let resume = Resume::new(&job, &mut plan);
     let first = plan.waits_for().or(plan.candidates.first());
     let total = first.map_or(limits::TOTAL, |first| first.deadlines.total);
     let total = (at + total).min(job.began + job.gateway.config.limits.request_time);
@@ -150,6 +163,9 @@ pub async fn drive(job: Job) {
         pace,
         account,
         attempt: Attempt::default(),
+        resume,
+        repetition: None,
+        noted: 0,
         room: None,
         rejection: None,
         empty: None,
@@ -174,6 +190,12 @@ struct Driver {
     pace: Pace,
     account: Account,
     attempt: Attempt,
+    /// For a stream that may go on at another target.
+    resume: Option<Box<Resume>>,
+    /// For a stream that may go round in circles.
+    repetition: Option<Box<Repetition>>,
+    /// Failures that are not the present exchange's.
+    noted: usize,
     /// The gate's buffer between attempts, and the permit for it.
     room: Option<(Option<Buffer>, OwnedSemaphorePermit)>,
     rejection: Option<Kept>,
@@ -191,8 +213,10 @@ struct Attempt {
     reply: Option<Reply>,
     stage: Stage,
     edits: Edits,
-    /// The target speaks another dialect than the client, and its stream is committed.
+    /// The stream is committed, and its target speaks another dialect than the client, or is followed.
     translation: Option<Box<Translation>>,
+    /// The target's bytes go out as they come: `translation` only follows them.
+    shadow: bool,
     /// For the gate's buffer, where it is not the request's own.
     permit: Option<OwnedSemaphorePermit>,
     /// What the target said, for the log and for the client when all fail.
@@ -236,6 +260,9 @@ impl Driver {
         if self.plan.candidates.is_empty() {
             return self.no_candidate();
         }
+        if !self.first_pictures().await {
+            return;
+        }
         if self.job.call.stream && !self.take_room().await {
             return;
         }
@@ -266,11 +293,24 @@ impl Driver {
                 Action::Read | Action::Wait | Action::Beat => self.read().await,
                 Action::Expire(cause) => self.expire(cause),
                 Action::Commit => self.commit().await,
+                Action::Refuse(cause) if self.is_between() => match self.falls_back(cause).await {
+                    Some(action) => action,
+                    None => return self.end_between(cause).await,
+                },
+                Action::PassRejection | Action::PassEmpty if self.is_between() => {
+                    match self.falls_back(Cause::ClientFault).await {
+                        Some(action) => action,
+                        None => return self.end_between(Cause::ClientFault).await,
+                    }
+                }
                 Action::PassRejection => return self.pass(Outcome::Refused).await,
                 Action::PassEmpty => return self.pass(Outcome::Answered).await,
                 Action::Refuse(cause) => return self.refuse(cause).await,
                 Action::EndClean => return self.end_clean(),
-                Action::EndBroken(cause) => return self.end_broken(cause).await,
+                Action::EndBroken(cause) => match self.resumes(cause).await {
+                    Some(action) => action,
+                    None => return self.end_broken(cause).await,
+                },
                 Action::Abandon => return,
             };
         }
@@ -310,7 +350,7 @@ impl Driver {
 
     /// Tells the account of attempts that the exchange has given up since the last look.
     fn note_failures(&mut self) {
-        let known = self.account.failures().len();
+        let known = self.account.failures().len().saturating_sub(self.noted);
         for tried in self.pace.exchange.tried().iter().skip(known) {
             let target = self.plan.candidates.get(tried.candidate).map_or(0, |candidate| candidate.target);
             if let Some(over) = self.pace.over.take_if(|over| over.candidate == tried.candidate)

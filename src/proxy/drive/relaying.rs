@@ -1,7 +1,10 @@
 //! From the commit on: the target's bytes become the client's.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 
+use super::resuming::follow;
 use super::{Driver, Stage};
 use crate::cause::{Cause, Failure};
 use crate::config::{Kind, ModelName};
@@ -22,6 +25,9 @@ const ANTHROPIC: Dialect = Dialect::Anthropic;
 impl Driver {
     /// The point of no return.
     pub(super) async fn commit(&mut self) -> Action {
+        if self.is_between() {
+            return self.takes_over().await;
+        }
         self.settle();
         let Some(reply) = self.attempt.reply.as_ref() else {
             return self.failed(Failure::new(Cause::Internal));
@@ -43,17 +49,19 @@ impl Driver {
             routing.borrow_mut().committed(&self.plan, self.target(), failed_over, at);
         }
         self.account.status(status.as_u16());
-        self.job.body = HeldBody { bytes: Bytes::new(), reserved: None };
+        if !self.may_resume() {
+            self.job.body = HeldBody { bytes: Bytes::new(), reserved: None };
+            self.job.media = Rc::default();
+        }
         self.own_headers(&mut headers, Some(self.target()));
         match std::mem::take(&mut self.attempt.stage) {
             Stage::Committed(gate, rest) => {
-                let call = &self.job.call;
-                let wire = self.wire();
-                let mut relay = Box::new(Relay::new(wire, self.edits()).expecting(call.choices));
-                if wire != call.dialect {
-                    self.attempt.translation = Translation::new(wire, call.dialect, self.terms())
-                        .map(|translation| Box::new(translation.expecting(call.choices)));
-                    head::typed(&mut headers, Some(call.dialect.framing()));
+                let (wire, dialect) = (self.wire(), self.job.call.dialect);
+                let mut relay = Box::new(Relay::new(wire, self.edits()).expecting(self.job.call.choices));
+                self.attempt.translation = self.followed(wire);
+                self.attempt.shadow = wire == dialect;
+                if wire != dialect {
+                    head::typed(&mut headers, Some(dialect.framing()));
                 }
                 let held = Bytes::copy_from_slice(gate.held());
                 drop((gate, self.room.take(), self.attempt.permit.take()));
@@ -129,9 +137,14 @@ impl Driver {
         let took = self.took();
         if let Some(translation) = &mut self.attempt.translation {
             translation.took(took);
-            translated(translation, &mut out);
-            error = error.or_else(|| translation.failure().cloned());
+            if self.attempt.shadow {
+                follow(translation, &out);
+            } else {
+                translated(translation, &mut out);
+                error = error.or_else(|| translation.failure().cloned());
+            }
         }
+        let loops = self.loops();
         if let Some(action) = self.send_on(out).await {
             return action;
         }
@@ -140,6 +153,7 @@ impl Driver {
                 self.attempt.detail = failure.detail;
                 self.pace.exchange.on(Event::ErrorEvent(failure.cause), now())
             }
+            None if loops => self.pace.exchange.on(Event::Broke(Cause::Repetition), now()),
             None if moved => {
                 let at = now();
                 if spoke {
@@ -183,7 +197,7 @@ impl Driver {
     pub(super) fn edits(&self) -> Edits {
         // A translated answer gets its name with its new form.
         let model = if self.wire() == self.job.call.dialect { self.shown_model() } else { None };
-        Edits { model, ..self.attempt.edits.clone() }
+        Edits { model, hide_error: self.may_resume(), ..self.attempt.edits.clone() }
     }
 
     /// What an answer in the client's dialect is called, where the target's is another.

@@ -27,7 +27,11 @@ pub(super) struct Forward {
 
 /// A TCP connection to whichever of the host's addresses answers first.
 pub(super) async fn tcp(host: &str, port: u16) -> Result<TcpStream, Failure> {
-    let addresses = resolve(host, port).await?;
+    at(resolve(host, port).await?).await
+}
+
+/// The same to whichever of these answers first.
+pub(super) async fn at(addresses: Vec<SocketAddr>) -> Result<TcpStream, Failure> {
     let stream = race(addresses).await?;
     tune(&stream);
     Ok(stream)
@@ -82,7 +86,8 @@ pub(super) fn bracketed(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
+/// The host's addresses, the two families in turn.
+pub(super) async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Failure> {
     // A literal needs no resolver, whose blocking call would cost a thread.
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);

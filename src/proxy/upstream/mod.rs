@@ -20,6 +20,7 @@ mod slot;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod visit;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ pub use body::RequestBody;
 pub use hyper_util::client::proxy::matcher::Matcher as ProxyRules;
 pub use link::{Link, SendError};
 pub use reply::Reply;
+pub use visit::{Visits, resolve};
 
 use crate::cause::{Cause, Failure};
 use crate::config::{Roots, Target, TargetUrl};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
 
 use super::body::RequestBody;
 use super::dial::{self, Forward};
@@ -87,6 +88,22 @@ impl Slot {
         })
     }
 
+    /// Of a host that is no target, for one request.
+    pub(super) fn visited(url: TargetUrl, tls: Option<Tls>) -> Result<Self, String> {
+        let authority = authority(&url);
+        Ok(Slot {
+            host: HeaderValue::from_str(&authority).map_err(|_| format!("`{authority}` is no host"))?,
+            url,
+            tls,
+            forward: None,
+            idle_for: Duration::ZERO,
+            spare: false,
+            warming: Cell::new(false),
+            idle: RefCell::default(),
+            shared: RefCell::default(),
+        })
+    }
+
     /// A new connection, TLS and HTTP's own greeting included.
     pub(super) async fn open(&self) -> Result<Via, Failure> {
         let (host, port) = match &self.url {
@@ -97,6 +114,11 @@ impl Slot {
             Some(proxy) => dial::tunnel(proxy, host, port).await?,
             None => dial::tcp(host, port).await?,
         };
+        self.over(tcp).await
+    }
+
+    /// The same on a connection that is made already.
+    pub(super) async fn over(&self, tcp: TcpStream) -> Result<Via, Failure> {
         let Some(tls) = &self.tls else { return over_http1(Socket::Tcp(tcp)).await };
         let (stream, agreed_http2) = tls.handshake(tcp).await?;
         let socket = Socket::tls(stream);
@@ -267,7 +289,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for Here {
 }
 
 /// The forward proxy that the environment names for `https://authority`.
-fn forward_for(authority: &str, proxies: &ProxyRules) -> Result<Option<Forward>, String> {
+pub(super) fn forward_for(authority: &str, proxies: &ProxyRules) -> Result<Option<Forward>, String> {
     let target = http::Uri::builder()
         .scheme("https")
         .authority(authority)

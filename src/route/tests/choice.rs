@@ -510,3 +510,50 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_server_must_not_fetch_is_held_back_from_it_or_goes_along() {
+    let targets = [
+        target("box", ""),
+        target("shelf", "").replace("place = \"local\"", "place = \"lan\""),
+        target("cloud", "models = { \"*\" = \"m\" }")
+            .replace("place = \"local\"", "place = \"cloud\"")
+            .replace("vllm", "openai")
+            .replace("http://127.0.0.1:8000", "https://api.example.com/v1"),
+    ]
+    .concat();
+    let body = |part: &str| format!(r#"{{"model":"m","messages":[{{"role":"user","content":[{part}]}}]}}"#);
+    let url = body(r#"{"type":"image_url","image_url":{"url":"https://h/a.png"}}"#);
+    let file = body(r#"{"type":"file","file":{"file_id":"file-1"}}"#);
+    let input = url.replace("messages", "input").replace(
+        r#""image_url","image_url":{"url":"https://h/a.png"}"#,
+        r#""input_image","image_url":"https://h/a.png""#,
+    );
+    let asked = |images: &str, dialect: Dialect, body: &str, files: bool| {
+        let config = config(&format!("{images}{targets}"));
+        let call = crate::dialect::request::decode(dialect, body.as_bytes()).unwrap();
+        let mut state = State::new(&config, 1);
+        let ask = Ask { files, ..Ask::bare(&call) };
+        let plan = plan(&config, &store(&config), &mut state, &ask, crate::time::now());
+        let all: Vec<_> = plan.candidates.iter().map(|it| (it.target, it.wire, it.inlined)).collect();
+        let passed: Vec<_> = plan.passed.iter().map(|(_, why)| *why).collect();
+        (all, passed)
+    };
+    let chat = Dialect::OpenaiChat;
+    assert_eq!(asked("", chat, &url, false), (vec![(2, chat, false)], vec![Passed::Urls; 2]));
+    let fetch = "[images]\nfetch = true\n";
+    let all = vec![(0, chat, true), (1, chat, true), (2, chat, false)];
+    assert_eq!(asked(fetch, chat, &url, false), (all, vec![]));
+    let responses = Dialect::OpenaiResponses;
+    let all = vec![(0, responses, true), (1, responses, true), (2, responses, false)];
+    assert_eq!(asked(fetch, responses, &input, false), (all, vec![]));
+    let all = vec![(0, chat, false), (1, chat, false), (2, chat, false)];
+    assert_eq!(asked("[images]\nlocal_urls = true\n", chat, &url, false), (all, vec![]));
+    let embeddings = Dialect::OpenaiEmbeddings;
+    let (candidates, passed) = asked(fetch, embeddings, &url, false);
+    assert_eq!((candidates, passed), (vec![(2, embeddings, false)], vec![Passed::Urls; 2]));
+
+    assert_eq!(asked("", chat, &file, false), (vec![(2, chat, false)], vec![Passed::Files; 2]));
+    let all = vec![(0, chat, true), (1, chat, true), (2, chat, false)];
+    assert_eq!(asked("", chat, &file, true), (all, vec![]));
+}

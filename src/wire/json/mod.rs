@@ -4,7 +4,7 @@ mod cursor;
 mod profile;
 
 pub use cursor::{Cursor, Stop, Str, key_is, readable};
-pub use profile::{Profile, TooDeep, profile};
+pub use profile::{BYTES_PER_TOKEN, Profile, TooDeep, profile};
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ const BLOB_BYTES: usize = 8 * 1024;
 const BLOB_SAMPLE: usize = 256;
 /// Bytes a token: about 4 for English in today's tokenizers; CJK has 3 bytes a character and
 /// roughly one and a half characters a token, which comes near the same.
-const BYTES_PER_TOKEN: u64 = 4;
+pub const BYTES_PER_TOKEN: u64 = 4;
 /// Tokens a picture: OpenAI documents 765 to 1105 for one of 1024 pixels square, Llama 3.2 Vision
 /// takes 1601, Qwen2-VL about 1300 a megapixel, Gemma 256.
 const TOKENS_PER_BLOB: u64 = 1000;

@@ -90,6 +90,7 @@ fn edited(input: &Input<'_>) {
         hide_usage: input.option(0),
         hide_progress: input.option(1),
         model: input.option(2).then(|| Bytes::from_static(NAME.as_bytes())),
+        ..Edits::default()
     };
     let whole = relay(input, edits.clone(), &[input.stream]);
     let cut = relay(input, edits.clone(), &input.chunks());

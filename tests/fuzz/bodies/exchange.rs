@@ -40,6 +40,7 @@ fn candidate(kind: u8, size: u8) -> Candidate {
         target: 0,
         model: String::new(),
         wire: edgeward::dialect::Dialect::OpenaiChat,
+        inlined: false,
         deadlines: Deadlines {
             connect: unit,
             first_token: unit * 3,

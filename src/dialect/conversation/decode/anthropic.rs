@@ -281,7 +281,7 @@ fn source(
     let source = match inner.text("type")?.as_str() {
         "base64" => {
             let media_type = inner.string("media_type")?;
-            media::data(media_type, inner.text("data")?, &at.key("data"))?
+            media::data(media_type, inner.long_text("data")?, &at.key("data"))?
         }
         "url" => media::url(inner.text("url")?, &at.key("url"))?,
         "file" => Source::File(inner.text("file_id")?),

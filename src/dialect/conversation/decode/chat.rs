@@ -348,12 +348,12 @@ fn part(talk: &mut Conversation, mut fields: Fields<'_>) -> Result<Part, BadRequ
         "refusal" => Ok(Part::Refusal(fields.text("refusal")?)),
         "image_url" => {
             let at = here.key("image_url");
-            let (url, detail, place) = match fields.take("image_url") {
+            let (url, detail, place) = match fields.shared("image_url").map(fields::long) {
                 // Some clients leave the object out.
-                Some(Json::String(url)) => (url, None, at),
-                Some(object) => {
+                Some(Ok(url)) => (url, None, at),
+                Some(Err(object)) => {
                     let mut inner = Fields::new(object, at)?;
-                    (inner.text("url")?, inner.string("detail")?, at.key("url"))
+                    (inner.long_text("url")?, inner.string("detail")?, at.key("url"))
                 }
                 None => return Err(at.bad("is missing")),
             };
@@ -366,7 +366,8 @@ fn part(talk: &mut Conversation, mut fields: Fields<'_>) -> Result<Part, BadRequ
             let at = here.key("input_audio");
             let mut inner = Fields::new(fields.take("input_audio").ok_or_else(|| at.bad("is missing"))?, at)?;
             let format = inner.text("format")?;
-            let source = media::data(Some(format!("audio/{format}")), inner.text("data")?, &at.key("data"))?;
+            let source =
+                media::data(Some(format!("audio/{format}")), inner.long_text("data")?, &at.key("data"))?;
             Ok(Part::Media(super::medium(MediaKind::Audio, source, &here)))
         }
         "file" => {
@@ -391,15 +392,21 @@ fn part(talk: &mut Conversation, mut fields: Fields<'_>) -> Result<Part, BadRequ
 pub(super) fn file(mut fields: Fields<'_>, at: &At<'_>) -> Result<Part, BadRequest> {
     let here = fields.at;
     let name = fields.string("filename")?;
-    let source = if let Some(id) = fields.string("file_id")? {
-        Source::File(id)
-    } else if let Some(data) = fields.string("file_data")? {
+    let mut id = fields.string("file_id")?;
+    // The bytes, where both are given: every provider takes those.
+    let source = if let Some(data) = fields.long("file_data")? {
         let place = here.key("file_data");
         if data.starts_with("data:") { media::url(data, &place)? } else { media::data(None, data, &place)? }
+    } else if let Some(id) = id.take() {
+        Source::File(id)
     } else if let Some(url) = fields.string("file_url")? {
         media::url(url, &here.key("file_url"))?
     } else {
         return Err(here.bad("needs a `file_id`, `file_data` or a `file_url`"));
     };
-    super::document(source, name, at)
+    let mut part = super::document(source, name, at)?;
+    if let Part::Media(medium) = &mut part {
+        medium.id = id;
+    }
+    Ok(part)
 }

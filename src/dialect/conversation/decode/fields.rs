@@ -3,6 +3,7 @@
 use serde_json::Number;
 
 use super::super::json::{At, Json};
+use super::super::text::Text;
 use crate::dialect::request::BadRequest;
 
 /// An object that is being read. A `null` counts as absent.
@@ -22,6 +23,14 @@ impl<'a> Fields<'a> {
 
     /// Takes a member, of whatever type.
     pub(super) fn take(&mut self, key: &str) -> Option<Json> {
+        match self.shared(key) {
+            Some(Json::Long(text)) => Some(Json::String(text.into_string())),
+            other => other,
+        }
+    }
+
+    /// Takes a member; a long text may still be the body's.
+    pub(super) fn shared(&mut self, key: &str) -> Option<Json> {
         let (_, value) = self.members.iter_mut().find(|(name, _)| name == key)?;
         Some(std::mem::replace(value, Json::Null)).filter(|value| *value != Json::Null)
     }
@@ -39,6 +48,19 @@ impl<'a> Fields<'a> {
             Some(Json::String(text)) => Ok(Some(text)),
             Some(other) => Err(wrong(&self.at.key(key), "a string", &other)),
         }
+    }
+
+    /// A string that may be a picture.
+    pub(super) fn long(&mut self, key: &str) -> Result<Option<Text>, BadRequest> {
+        match self.shared(key) {
+            None => Ok(None),
+            Some(json) => long(json).map(Some).map_err(|other| wrong(&self.at.key(key), "a string", &other)),
+        }
+    }
+
+    /// The same; it must be there.
+    pub(super) fn long_text(&mut self, key: &str) -> Result<Text, BadRequest> {
+        self.long(key)?.ok_or_else(|| self.at.key(key).bad("is missing"))
     }
 
     /// A string that must be there.
@@ -98,6 +120,15 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// The text of a string that may be a picture; else what it is.
+pub(super) fn long(json: Json) -> Result<Text, Json> {
+    match json {
+        Json::String(text) => Ok(text.into()),
+        Json::Long(text) => Ok(text),
+        other => Err(other),
+    }
+}
+
 fn wrong(at: &At<'_>, wanted: &str, got: &Json) -> BadRequest {
     at.bad(format_args!("must be {wanted}, not {}", kind(got)))
 }
@@ -108,7 +139,7 @@ pub(super) fn kind(json: &Json) -> &'static str {
         Json::Null => "null",
         Json::Bool(_) => "a boolean",
         Json::Number(_) => "a number",
-        Json::String(_) => "a string",
+        Json::String(_) | Json::Long(_) => "a string",
         Json::Array(_) => "an array",
         Json::Object(_) => "an object",
     }

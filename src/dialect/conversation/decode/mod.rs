@@ -15,8 +15,8 @@ use crate::dialect::request::BadRequest;
 use crate::limits;
 use fields::Fields;
 
-pub(super) fn decode(client: Dialect, body: &[u8]) -> Result<Conversation, BadRequest> {
-    let mut fields = Fields::new(parse(body)?, At::ROOT)?;
+pub(super) fn decode(client: Dialect, body: Json) -> Result<Conversation, BadRequest> {
+    let mut fields = Fields::new(body, At::ROOT)?;
     let mut talk = Conversation {
         client,
         model: fields.string("model")?.unwrap_or_default(),
@@ -79,9 +79,9 @@ fn texts(json: Json, at: &At<'_>) -> Result<Vec<String>, BadRequest> {
     match json {
         Json::String(text) => Ok(vec![text]),
         Json::Array(items) => {
-            let text = |(index, item)| match item {
-                Json::String(text) => Ok(text),
-                other => {
+            let text = |(index, item)| match fields::long(item) {
+                Ok(text) => Ok(text.into_string()),
+                Err(other) => {
                     Err(at.index(index).bad(format_args!("must be a string, not {}", fields::kind(&other))))
                 }
             };
@@ -209,5 +209,5 @@ fn document(source: Source, name: Option<String>, at: &At<'_>) -> Result<Part, B
 
 /// A medium, with its place.
 fn medium(kind: MediaKind, source: Source, at: &At<'_>) -> Media {
-    Media { kind, source, name: None, detail: None, at: at.to_string() }
+    Media { kind, source, name: None, detail: None, id: None, at: at.to_string() }
 }

@@ -165,9 +165,8 @@ fn images(fields: &mut Fields<'_>, here: &At<'_>, parts: &mut Vec<Part>) -> Resu
     let list = here.key("images");
     for (index, image) in fields.array("images")?.into_iter().enumerate() {
         let at = list.index(index);
-        let Json::String(image) = image else {
-            return Err(at.bad(format_args!("must be a string, not {}", fields::kind(&image))));
-        };
+        let image = fields::long(image)
+            .map_err(|other| at.bad(format_args!("must be a string, not {}", fields::kind(&other))))?;
         let source =
             if image.starts_with("data:") { media::url(image, &at)? } else { media::data(None, image, &at)? };
         parts.push(Part::Media(super::medium(MediaKind::Image, source, &at)));

@@ -209,11 +209,13 @@ fn part(talk: &mut Conversation, mut fields: Fields<'_>) -> Result<Part, BadRequ
         "input_text" | "output_text" | "text" | "summary_text" => Ok(Part::Text(fields.text("text")?)),
         "refusal" => Ok(Part::Refusal(fields.text("refusal")?)),
         "input_image" => {
-            let source = match fields.string("image_url")? {
-                Some(url) => media::url(url, &here.key("image_url"))?,
-                None => Source::File(fields.text("file_id")?),
+            let url = fields.long("image_url")?;
+            let (source, id) = match url {
+                Some(url) => (media::url(url, &here.key("image_url"))?, fields.string("file_id")?),
+                None => (Source::File(fields.text("file_id")?), None),
             };
             let mut image = super::medium(MediaKind::Image, source, &here);
+            image.id = id;
             image.detail = fields.string("detail")?;
             Ok(Part::Media(image))
         }

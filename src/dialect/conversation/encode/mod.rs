@@ -179,7 +179,7 @@ impl<'a> Encoding<'a> {
     fn sent(&self, medium: &'a Media, urls: bool, files: bool) -> Result<Sent<'a>, Cannot> {
         let (reference, cannot) = match &medium.source {
             Source::Data { media_type, base64 } => {
-                return Ok(Sent::Data(Cow::Borrowed(media_type), Cow::Borrowed(base64)));
+                return Ok(Sent::Data(Cow::Borrowed(media_type), Cow::Borrowed(&**base64)));
             }
             Source::Url(url) if urls && self.terms.urls => return Ok(Sent::Url(url)),
             Source::File(id) if files && self.terms.files => return Ok(Sent::File(id)),
@@ -189,7 +189,7 @@ impl<'a> Encoding<'a> {
             }
         };
         let blob = (self.terms.resolve)(reference).ok_or(cannot)?;
-        let (media_type, base64) = media::resolved(&blob);
+        let (media_type, base64) = media::in_base64(&blob);
         Ok(Sent::Data(Cow::Owned(media_type), Cow::Owned(base64)))
     }
 }

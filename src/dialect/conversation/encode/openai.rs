@@ -41,6 +41,16 @@ impl<'a> Encoding<'a> {
         if let Some(user) = &talk.user {
             self.out.text("user", user);
         }
+        let begun = talk.turns.last().is_some_and(|turn| {
+            turn.role == Role::Assistant && turn.parts.iter().all(|part| matches!(part, Part::Text(_)))
+        });
+        let own = |key: &str| talk.extras.iter().any(|(extra, _)| extra == key);
+        if flavor == Flavor::Vllm && begun && !own("continue_final_message") && !own("add_generation_prompt")
+        {
+            // llama.cpp goes on with the assistant's words by itself.
+            self.out.member("add_generation_prompt").bool(false);
+            self.out.member("continue_final_message").bool(true);
+        }
         // Of another endpoint's members one may have a name that stands here already.
         let extras = talk.client == Dialect::OpenaiChat && matches!(flavor, Flavor::Vllm | Flavor::Llamacpp);
         if extras {

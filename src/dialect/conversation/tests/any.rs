@@ -67,6 +67,7 @@ fn users() -> impl Strategy<Value = Vec<Part>> {
                 source: Source::Data { media_type: "image/png".into(), base64: "iVBORw0KGgo=".into() },
                 name: None,
                 detail: None,
+                id: None,
                 at: String::new(),
             }));
         }

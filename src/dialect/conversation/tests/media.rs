@@ -165,3 +165,52 @@ fn pictures_in_results_follow_them_where_results_are_words() {
     let old = go(Dialect::Anthropic, &body, Dialect::Gemini, GEMINI);
     assert_eq!(old["contents"][2]["parts"][1], data);
 }
+
+#[test]
+fn a_large_picture_is_not_copied_out_of_the_body() {
+    let data = "QUJD".repeat(limits::LONG_TEXT_BYTES / 3);
+    for (client, body) in [
+        (Dialect::OpenaiChat, openai(&format!("data:image/png;base64,{data}"))),
+        (
+            Dialect::OpenaiResponses,
+            json!({"input":[{"role":"user","content":[{"type":"input_image","image_url":format!("data:image/png;base64,{data}")}]}]}),
+        ),
+        (
+            Dialect::Anthropic,
+            json!({"max_tokens":9,"messages":[{"role":"user","content":[
+                {"type":"image","source":{"type":"base64","media_type":"image/png","data":data}}]}]}),
+        ),
+        (Dialect::OllamaChat, json!({"messages":[{"role":"user","content":"","images":[data]}]})),
+        (
+            Dialect::OpenaiChat,
+            chat(json!([{"role":"user","content":[{"type":"file","file":{"file_data":data}}]}])),
+        ),
+    ] {
+        let body = Bytes::from(body.to_string());
+        let talk = decode_shared(client, &body).unwrap();
+        assert_eq!(talk, decode(client, &body).unwrap(), "{client:?}");
+        let media: Vec<_> = talk.media().collect();
+        let [Media { source: Source::Data { base64, .. }, .. }] = media[..] else { panic!("{media:?}") };
+        assert_eq!(**base64, data);
+        assert!(body.as_ptr_range().contains(&base64.as_ptr()), "{client:?}");
+    }
+    // Long words are words, and a long text where none belongs is told as any other.
+    let body = chat(json!([{"role":"user","content":data}])).to_string();
+    let talk = decode_shared(Dialect::OpenaiChat, &body.into()).unwrap();
+    assert_eq!(talk.turns[0].parts, [Part::Text(data.clone())]);
+    let bad = json!({"model":"m","messages":[{"role":"user","content":"a"}],"tools":data}).to_string();
+    let told = decode_shared(Dialect::OpenaiChat, &bad.into()).unwrap_err();
+    assert_eq!(told.message, "`tools`: must be an array, not a string");
+    let stops = json!({"model":"m","messages":[{"role":"user","content":"a"}],"stop":[data]}).to_string();
+    assert_eq!(decode_shared(Dialect::OpenaiChat, &stops.into()).unwrap().stop, [data]);
+}
+
+#[test]
+fn bytes_beside_an_id_are_told_with_it() {
+    let file = json!({"type":"file","file":{"file_id":"file-1","file_data":PDF,"filename":"a.pdf"}});
+    let talk = read(Dialect::OpenaiChat, &chat(json!([{"role":"user","content":[file]}])));
+    let named: Vec<_> = talk.named_bytes().collect();
+    let id = Reference::File(Dialect::OpenaiChat, "file-1");
+    assert_eq!(named, [(id, "application/pdf", b"%PDF-1.7".to_vec())]);
+    assert_eq!(talk.references().count(), 0, "nothing is missing");
+}

@@ -22,7 +22,7 @@ fn expected(client: Dialect, scene: Scene) -> Got {
     let good =
         Got { finish: stop, usage: Some((9, 4)), ended: true, model: "shown".to_owned(), ..Got::default() };
     let failed = Got {
-        error: Some("the answer broke off: out of memory (CUDA out of memory)".to_owned()),
+        error: Some("the answer broke off: the GPU is out of memory (CUDA out of memory)".to_owned()),
         model: "shown".to_owned(),
         ..Got::default()
     };

@@ -5,6 +5,7 @@ mod any;
 mod cases;
 mod details;
 mod readers;
+mod resume;
 mod scenes;
 mod text;
 

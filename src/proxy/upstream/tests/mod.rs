@@ -6,6 +6,7 @@ mod http2;
 mod proxy;
 mod tls;
 mod upload;
+mod visit;
 
 use std::future::Future;
 use std::time::Duration;

@@ -1,0 +1,160 @@
+//! What `edgeward record` gets of a running one: the watchdog's samples, events and decisions since it last asked. Nothing
+//! is kept while nobody asks.
+
+use std::time::Instant;
+
+use http::{HeaderMap, Response, StatusCode};
+
+use super::auth::Client;
+use super::gateway::Gateway;
+use super::operator;
+use super::outlet::ClientBody;
+use super::server::text;
+use crate::dialect::reply::Problem;
+use crate::limits;
+use crate::memory::recorder::{self, Entry};
+use crate::memory::{Decision, Event, Sample, State};
+use crate::time::now;
+
+/// Lines that nobody has fetched yet. For one who records: two would have half of it each.
+#[derive(Debug, Default)]
+pub struct Tap {
+    lines: Vec<u8>,
+    /// When it was last asked for.
+    asked: Option<Instant>,
+    /// It has begun: what is known so far is in it.
+    begun: bool,
+}
+
+impl Tap {
+    /// Whether somebody records.
+    fn is_open(&self, at: Instant) -> bool {
+        self.asked.is_some_and(|asked| at.saturating_duration_since(asked) < limits::MEMORY_TAP_TIME)
+    }
+
+    /// A look, with the events before it; `state` is as it was before those.
+    pub fn before(&mut self, state: &State, events: &[Event], at: Instant) {
+        if !self.is_open(at) {
+            if self.begun {
+                *self = Tap::default();
+            }
+            return;
+        }
+        if !std::mem::replace(&mut self.begun, true) {
+            self.put(&Entry::Terms(*state.terms()));
+            state.kept().marks().for_each(|mark| self.put(&Entry::Usual(*mark)));
+            self.put(&Entry::Event(state.elapsed(at), Event::Resident(state.resident())));
+        }
+        events.iter().for_each(|event| self.put(&Entry::Event(state.elapsed(at), *event)));
+    }
+
+    /// And what was decided on it.
+    pub fn after(&mut self, state: &State, sample: &Sample, decision: &Decision, at: Instant) {
+        if self.begun {
+            self.put(&Entry::Sample(state.elapsed(at), *sample, *decision));
+        }
+    }
+
+    /// By other terms from here on.
+    pub fn terms(&mut self, state: &State) {
+        if self.begun {
+            self.put(&Entry::Terms(*state.terms()));
+        }
+    }
+
+    fn put(&mut self, entry: &Entry) {
+        let mut line = [0; limits::MEMORY_LINE_BYTES];
+        // Of what is not fetched in time the newest is left out.
+        if let Some(line) = recorder::write(entry, &mut line).and_then(|length| line.get(..length))
+            && self.lines.len() + line.len() <= limits::MEMORY_TAP_BYTES
+        {
+            self.lines.extend_from_slice(line);
+        }
+    }
+}
+
+/// `POST /edgeward/trace`: the lines since the last time; from the first time on there are some.
+///
+/// # Errors
+/// 403 for who is no operator.
+pub fn answer(
+    gateway: &Gateway,
+    client: &Client,
+    headers: &HeaderMap,
+) -> Result<Response<ClientBody>, Problem> {
+    operator::may_change(client, headers)?;
+    let mut tap = gateway.process.tap.borrow_mut();
+    tap.asked = Some(now());
+    Ok(text(StatusCode::OK, std::mem::take(&mut tap.lines)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{Board, Memory};
+    use crate::memory::recorder::Replay;
+    use crate::memory::{Field, Terms, board, step};
+
+    #[test]
+    fn what_a_running_one_saw_knew_and_decided_replays_and_nothing_is_kept_for_nobody() {
+        let start = now();
+        let mut state = State::new(Terms::new(&Memory::default(), board::of(Board::JetsonOrin)), start);
+        let (mut tap, mut sample, mut at) = (Tap::default(), Sample::default(), start);
+        sample.set(Field::Total, 8 << 20);
+        let mut look = |tap: &mut Tap, free: u64, events: &[Event]| {
+            at += Duration::from_millis(100);
+            tap.before(&state, events, at);
+            events.iter().for_each(|event| state.note(*event, at));
+            sample.set(Field::Available, free);
+            let decision = step(&mut state, &sample, at);
+            tap.after(&state, &sample, &decision, at);
+            at
+        };
+        // It has lived for a while, with a set of models.
+        look(&mut tap, 2 << 20, &[Event::Resident(7)]);
+        for n in 0..1000 {
+            look(&mut tap, (2 << 20) - n % 7 * 1000, &[]);
+        }
+        let at = look(&mut tap, 2 << 20, &[]);
+        assert!(tap.lines.is_empty());
+        tap.asked = Some(at);
+        for n in 0..80 {
+            look(&mut tap, (2 << 20) - n % 7 * 1000, &[]);
+        }
+        look(&mut tap, 2 << 20, &[Event::Loading(1 << 20)]);
+        for n in 0..20 {
+            look(&mut tap, (2 << 20) - n * 60_000, &[]);
+        }
+        look(&mut tap, 800_000, &[Event::Loaded, Event::Resident(8)]);
+        for n in 0..50 {
+            look(&mut tap, 800_000 - n * 10_000, &[]);
+        }
+
+        let mut replay = Replay::new(start + Duration::from_secs(5));
+        let (mut samples, mut events) = (0, 0);
+        for line in tap.lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let entry = recorder::read(line).unwrap();
+            let decided = replay.play(&entry);
+            events += usize::from(matches!(entry, Entry::Event(..)));
+            if let (Some(decided), Entry::Sample(_, _, recorded)) = (decided, entry) {
+                samples += 1;
+                // It knows as many samples as are kept by then.
+                assert!(samples < 64 || decided == recorded, "{samples}: {decided:?} {recorded:?}");
+            }
+        }
+        assert_eq!((samples, events), (152, 4), "{}", String::from_utf8_lossy(&tap.lines));
+        // Nobody fetches: it is bounded, and ends.
+        for n in 0..299 {
+            look(&mut tap, 300_000 - n, &[]);
+        }
+        let end = look(&mut tap, 300_000, &[]);
+        assert!(!tap.begun && tap.lines.is_empty() && !tap.is_open(end));
+        tap.asked = Some(end);
+        tap.begun = true;
+        tap.lines = vec![0; limits::MEMORY_TAP_BYTES - 10];
+        look(&mut tap, 300_000, &[]);
+        assert_eq!(tap.lines.len(), limits::MEMORY_TAP_BYTES - 10);
+    }
+}
