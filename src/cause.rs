@@ -265,12 +265,6 @@ impl Cause {
         matches!(self, Cause::Oom | Cause::OomKill | Cause::CudaOom)
     }
 
-    /// Whether the model server, or the GPU, had no memory left.
-    #[must_use]
-    pub const fn is_out_of_memory(self) -> bool {
-        matches!(self, Cause::Oom | Cause::OomKill | Cause::CudaOom)
-    }
-
     /// Whose fault it is.
     #[must_use]
     pub const fn fault(self) -> Fault {

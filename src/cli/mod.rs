@@ -18,6 +18,7 @@ mod check;
 #[cfg(feature = "sim")]
 mod demo;
 mod drill;
+mod fixed;
 mod footing;
 mod listeners;
 mod reload;

@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use super::changes::Changes;
+use super::fixed::keep_fixed;
 use super::listeners::{self, Listeners, Prepared};
 use super::run::server_tls;
 use super::{footing, serving};
@@ -15,7 +16,7 @@ use crate::config::rollout::{Pick, Reason, Verdict};
 use crate::config::{self, Config, DEFAULT_PATH, Loaded, Problems};
 use crate::observe::reload_events as events;
 use crate::proxy::current::Current;
-use crate::proxy::gateway::{Gateway, keep_fixed};
+use crate::proxy::gateway::Gateway;
 use crate::proxy::rollout::{Candidate, Trial};
 use crate::proxy::upstream::ProxyRules;
 

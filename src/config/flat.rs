@@ -3,7 +3,6 @@
 //! Every struct is taken apart without `..` on purpose.
 
 use super::describe::{Flat, Is, word};
-use super::plan::conditions;
 use super::*;
 use Is::{Bytes, Flag, List, Money, Number, Secret as Hidden, Share, Shown, Text, Time, Unset};
 
@@ -166,7 +165,7 @@ impl Flat {
         });
     }
 
-    fn overrides(&mut self, deadlines: &DeadlineOverrides) {
+    pub(super) fn overrides(&mut self, deadlines: &DeadlineOverrides) {
         let DeadlineOverrides { connect, first_token, first_token_per_1k, between_tokens, load, total } =
             *deadlines;
         self.all(
@@ -308,7 +307,7 @@ impl Flat {
         self.budget(budget);
     }
 
-    fn budget(&mut self, budget: &Budget) {
+    pub(super) fn budget(&mut self, budget: &Budget) {
         let Budget { requests_per_minute, tokens_per_minute, money_per_day } = *budget;
         self.all(
             "budget",
@@ -319,145 +318,25 @@ impl Flat {
             ],
         );
     }
-
-    fn target(&mut self, target: &Target) {
-        let Target {
-            name,
-            kind,
-            url,
-            place,
-            group,
-            region,
-            weight,
-            max_retries,
-            key,
-            forward_key,
-            models,
-            embeddings,
-            context,
-            deadlines,
-            roots,
-            include_usage,
-            spare,
-            max_concurrent,
-            capabilities,
-            probe,
-            process,
-            metered,
-            price,
-            budget,
-            discovered,
-        } = target;
-        self.owned("target", name);
-        let file = match roots {
-            Roots::File(path) => Some(path.display()),
-            Roots::Bundled | Roots::System => None,
-        };
-        let bundled = match roots {
-            Roots::Bundled => Text("bundled"),
-            Roots::System => Text("system"),
-            Roots::File(_) => Unset,
-        };
-        self.all(
-            "",
-            &[
-                ("kind", Text(kind.as_str())),
-                ("url", Shown(url)),
-                ("place", Text(place.as_str())),
-                ("group", Text(group)),
-                ("region", text(region.as_deref())),
-                ("weight", number(*weight)),
-                ("max_retries", number(*max_retries)),
-                ("key", key.as_ref().map_or(Unset, |key| Hidden(key.expose().as_bytes()))),
-                ("forward_key", Flag(*forward_key)),
-                ("embeddings", text(embeddings.as_deref())),
-                ("context", context.map_or(Unset, number)),
-                ("roots", bundled),
-                ("ca_file", shown(file.as_ref())),
-                ("include_usage", Flag(*include_usage)),
-                ("spare", Flag(*spare)),
-                ("max_concurrent", max_concurrent.map_or(Unset, number)),
-                ("metered", Flag(*metered)),
-                ("discovered", Flag(*discovered)),
-            ],
-        );
-        let ModelMap { entries } = models;
-        for (asked, given) in entries {
-            self.put("models", &format!("{asked:?}"), Text(given));
-        }
-        self.overrides(deadlines);
-        let Capabilities { tools, images, json } = *capabilities;
-        for (what, can) in [("tools", tools), ("images", images), ("json", json)] {
-            self.put("capabilities", what, can.map_or(Unset, Flag));
-        }
-        let TargetProbe { off, every, path } = probe;
-        self.put("", "probe", Flag(!off));
-        self.all("probe", &[("every", time(*every)), ("path", text(path.as_deref()))]);
-        match process {
-            Some(ProcessHint::Unit(name)) => self.put("process", "unit", Text(name)),
-            Some(ProcessHint::PidFile(path)) => self.put("process", "pid_file", Shown(&path.display())),
-            None => {}
-        }
-        if let Some(Price { input, output, assumed }) = *price {
-            let sides = [("input", Money(input)), ("output", Money(output)), ("assumed", Flag(assumed))];
-            self.all("price", &sides);
-        }
-        self.budget(budget);
-    }
-
-    fn route(&mut self, route: &Route) {
-        self.owned("route", &conditions(route));
-        let Route {
-            model,
-            headers: _,
-            keys: _,
-            hours: _,
-            local_only,
-            hedge,
-            groups,
-            deadlines,
-            heartbeat,
-            commit_on,
-            on_empty_stop,
-            on_break,
-            model_name,
-        } = route;
-        self.all(
-            "",
-            &[
-                // Its conditions are its name.
-                ("model", Text(model)),
-                ("groups", groups.as_ref().map_or(Unset, |groups| List(groups))),
-                ("local_only", egress(*local_only)),
-                ("hedge", hedge.map_or(Unset, Flag)),
-                ("heartbeat", time(*heartbeat)),
-                ("commit_on", commit_on.map_or(Unset, |on| word(schema::COMMITS, &on))),
-                ("on_empty_stop", on_empty_stop.map_or(Unset, |on| word(schema::EMPTY_STOPS, &on))),
-                ("on_break", on_break.map_or(Unset, |on| word(schema::BREAKS, &on))),
-                ("model_name", model_name.map_or(Unset, |name| word(schema::MODEL_NAMES, &name))),
-            ],
-        );
-        self.overrides(deadlines);
-    }
 }
 
-fn number(number: u32) -> Is<'static> {
+pub(super) fn number(number: u32) -> Is<'static> {
     Number(number.into())
 }
 
-fn time(time: Option<Duration>) -> Is<'static> {
+pub(super) fn time(time: Option<Duration>) -> Is<'static> {
     time.map_or(Unset, Time)
 }
 
-fn text(text: Option<&str>) -> Is<'_> {
+pub(super) fn text(text: Option<&str>) -> Is<'_> {
     text.map_or(Unset, Text)
 }
 
-fn shown<T: std::fmt::Display>(value: Option<&T>) -> Is<'_> {
+pub(super) fn shown<T: std::fmt::Display>(value: Option<&T>) -> Is<'_> {
     value.map_or(Unset, |value| Shown(value))
 }
 
-fn egress(egress: Egress) -> Is<'static> {
+pub(super) fn egress(egress: Egress) -> Is<'static> {
     match egress {
         Egress::Anywhere => Unset,
         Egress::Lan => Text("lan"),

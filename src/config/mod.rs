@@ -16,6 +16,7 @@ mod describe;
 mod discover;
 mod figures;
 mod flat;
+mod flat_targets;
 mod identify;
 mod images;
 mod load;

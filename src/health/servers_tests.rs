@@ -115,11 +115,21 @@ fn a_model_that_rests_gives_the_servers_trial_back() {
 
 #[test]
 fn two_first_tokens_too_late_in_a_row_are_a_hang_unless_it_answers_others() {
-    let late = |store: &mut Store, now| fails(store, 1, Cause::TimeoutFirstToken, now);
+    let after = |store: &mut Store, waited: Duration, now: Instant| {
+        let ticket = store.begin(0, "m", false, now).expect("it is asked");
+        let ended = Ended::Failed(Cause::TimeoutFirstToken, None);
+        store.end(ticket, ended, now + waited).into_iter().map(|news| news.what).collect::<Vec<_>>()
+    };
+    let late = |store: &mut Store, now| after(store, limits::HANG_LEAST, now);
     let (mut hangs, now) = (store(), crate::time::now());
     assert_eq!(late(&mut hangs, now), []);
     assert_eq!(late(&mut hangs, now), [Change::Hangs]);
     assert!(matches!(standing(&hangs, "m", 1, now), Standing::Out(Why::Down(_, Cause::Hang))));
+
+    let mut hasty = store();
+    for _ in 0..2 {
+        assert_eq!(after(&mut hasty, limits::HANG_LEAST / 10, now), [], "a route that does not wait");
+    }
 
     let mut answers = store();
     for _ in 0..4 {
@@ -132,7 +142,7 @@ fn two_first_tokens_too_late_in_a_row_are_a_hang_unless_it_answers_others() {
     for model in ["a", "b", "c"] {
         let ticket = models.begin(0, model, false, now).expect("it is asked");
         assert_eq!(
-            models.end(ticket, Ended::Failed(Cause::TimeoutFirstToken, None), now),
+            models.end(ticket, Ended::Failed(Cause::TimeoutFirstToken, None), now + limits::HANG_LEAST),
             [],
             "each may load"
         );

@@ -45,6 +45,7 @@ pub struct Ticket {
     spoke: Cell<bool>,
     /// Its prompt, in tokens, as estimated.
     pub prompt_tokens: u64,
+    began: Instant,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -253,6 +254,7 @@ impl Store {
             trickle: false,
             spoke: Cell::default(),
             prompt_tokens: 0,
+            began: now,
         };
         let Some(entry) = self.targets.get_mut(target) else { return Ok(ticket) };
         // Not by the box's memory: whoever asks has looked at it, and some requests take none.
@@ -344,7 +346,8 @@ impl Store {
         let mut of_server = None;
         let mut verdict_of_model = verdict;
         if let Some(server) = &mut entry.server {
-            let late = matches!(ended, Ended::Failed(Cause::TimeoutFirstToken, _)) && !spoke;
+            let waited = now.saturating_duration_since(ticket.began) >= crate::limits::HANG_LEAST;
+            let late = matches!(ended, Ended::Failed(Cause::TimeoutFirstToken, _)) && !spoke && waited;
             let model = entry.models.get_mut(&ticket.model).filter(|_| late);
             let late = model.map_or(0, |model| model.late(server.answers()));
             if server.is_ill() && matches!(verdict, Verdict::Failed(..)) {

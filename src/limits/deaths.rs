@@ -10,6 +10,8 @@ pub const DEATH_REST_MAX: Duration = Duration::from_secs(600);
 pub const DEATH_CALM: Duration = Duration::from_secs(10);
 /// First tokens that did not come in time, in a row, from which on a server that answers its probe counts as hanging.
 pub const HANG_AFTER: u32 = 2;
+/// A first token that did not come within less than this says nothing: a route may be hasty.
+pub const HANG_LEAST: Duration = Duration::from_secs(5);
 /// Two times out of memory with one model within this cost it its long prompts, or all.
 pub const STRAIN_WINDOW: Duration = Duration::from_secs(3600);
 /// For this long.

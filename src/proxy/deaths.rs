@@ -262,7 +262,7 @@ fn ended(current: &Rc<Current>, server: &Rc<Server>, pid: u32) {
             for target in targets(&gateway, server) {
                 rest = gateway.store.borrow_mut().died(target, cause, is_probed(&gateway, target), at);
                 gateway.metrics.turned(target, Turned::Died);
-                facts::died(&gateway, target, cause.is_out_of_memory(), at);
+                facts::died(&gateway, target, cause.is_oom(), at);
             }
         }
         let failed_over = server.tell(cause, None);
@@ -306,7 +306,7 @@ fn runner_ended(gateway: &Gateway, server: &Server, pid: u32, cause: Cause) {
     let cause = (failed_over > 0 || killed).then_some(cause);
     for target in targets(gateway, server) {
         match cause {
-            Some(cause) => facts::died(gateway, target, cause.is_out_of_memory(), now()),
+            Some(cause) => facts::died(gateway, target, cause.is_oom(), now()),
             None => facts::unloaded(gateway, target, now()),
         }
         let advice = cause.map_or("", |cause| gateway.advice(target, cause));

@@ -211,7 +211,7 @@ impl Gateway {
     }
 
     /// The same process with another configuration: health and counters of targets that stay are kept, and
-    /// so is all memory that was allocated at the start: `config` has been through [`keep_fixed`].
+    /// so is all memory that was allocated at the start: `config` asks for the same of that.
     ///
     /// # Errors
     /// A target that cannot be set up: its CA file, its host, its proxy.
@@ -433,22 +433,4 @@ fn seed() -> u64 {
 
 fn names(config: &Config) -> impl Iterator<Item = &str> {
     config.targets.iter().map(|target| target.name.as_str())
-}
-
-/// What was allocated at the start stays as it is in `new`. Returns the keys that ask for something else.
-pub fn keep_fixed(old: &Config, new: &mut Config) -> Vec<&'static str> {
-    fn keep<T: Clone + PartialEq>(key: &'static str, old: &T, new: &mut T, restart: &mut Vec<&'static str>) {
-        if old != new {
-            restart.push(key);
-            new.clone_from(old);
-        }
-    }
-    let mut restart = Vec::new();
-    keep("lock_memory", &old.lock_memory, &mut new.lock_memory, &mut restart);
-    let (was, will) = (&old.limits, &mut new.limits);
-    keep("limits.gate_buffer", &was.gate_buffer, &mut will.gate_buffer, &mut restart);
-    keep("limits.gated_streams", &was.gated_streams, &mut will.gated_streams, &mut restart);
-    keep("limits.body_memory", &was.body_memory, &mut will.body_memory, &mut restart);
-    keep("limits.answer_memory", &was.answer_memory, &mut will.answer_memory, &mut restart);
-    restart
 }

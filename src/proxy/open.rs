@@ -162,7 +162,7 @@ impl Open {
             let usage = self.answer.flatten().unwrap_or_default();
             let whole = ended == Ended::Well && self.answer.is_some();
             let output = usage.completion.filter(|_| whole);
-            let out_of_memory = matches!(ended, Ended::Failed(cause, _) if cause.is_out_of_memory());
+            let out_of_memory = matches!(ended, Ended::Failed(cause, _) if cause.is_oom());
             let outcome = Outcome { prompt: usage.prompt, output, grew: None, whole, out_of_memory };
             held.end(&outcome, ended, at);
         }

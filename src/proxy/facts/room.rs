@@ -212,7 +212,7 @@ impl Held {
         if self.loads {
             let result = match ended {
                 Ended::Well => Ok(()),
-                Ended::Failed(cause, _) => Err((cause.is_out_of_memory(), cause.in_words().to_owned())),
+                Ended::Failed(cause, _) => Err((cause.is_oom(), cause.in_words().to_owned())),
                 // Ollama gives a load up whose client leaves.
                 Ended::Neutral => Err((false, String::new())),
             };

@@ -64,7 +64,7 @@ async fn load(gateway: &Gateway, target: usize, local: &Local, path: &str, body:
         if let Some(key) = gateway.config.targets.get(target).and_then(|target| target.key.as_ref()) {
             key.hide_in(&mut failure.detail);
         }
-        (failure.cause.is_out_of_memory(), failure.to_string())
+        (failure.cause.is_oom(), failure.to_string())
     });
     match &result {
         Ok(()) => local.warm_again.set(None),
