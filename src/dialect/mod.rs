@@ -13,6 +13,7 @@ mod openai;
 pub mod reply;
 pub mod request;
 mod responses;
+pub mod thoughts;
 pub mod translate;
 mod trouble;
 

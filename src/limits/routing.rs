@@ -49,6 +49,8 @@ pub const LATENCY_TRICKLE: Duration = Duration::from_secs(10);
 pub const PROBE_EVERY: Duration = Duration::from_secs(10);
 /// `probe.every_cloud`.
 pub const PROBE_EVERY_CLOUD: Duration = Duration::from_secs(300);
+/// How long a target may take to count a prompt's tokens before edgeward's own estimate stands for its count.
+pub const COUNT_TIME: Duration = Duration::from_secs(3);
 /// `probe.timeout`.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// `probe.down_after`.

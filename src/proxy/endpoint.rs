@@ -9,6 +9,8 @@ use crate::dialect::Dialect;
 pub enum Endpoint<'a> {
     /// A model's answer, in this dialect.
     Answer(Dialect),
+    /// `POST /v1/messages/count_tokens`: how long a prompt is.
+    CountTokens,
     /// `GET /v1/models`: the union of what the targets offer.
     Models,
     /// `GET /v1/models/{id}`.
@@ -49,6 +51,7 @@ impl Endpoint<'_> {
     pub const fn dialect(&self) -> Option<Dialect> {
         match self {
             Endpoint::Answer(dialect) => Some(*dialect),
+            Endpoint::CountTokens => Some(Dialect::Anthropic),
             Endpoint::OllamaRead | Endpoint::OllamaWrite => Some(Dialect::OllamaChat),
             _ => None,
         }
@@ -78,6 +81,7 @@ pub fn find<'a>(method: &Method, path: &'a str) -> Endpoint<'a> {
         "/v1/responses" => ("POST", Endpoint::Answer(Dialect::OpenaiResponses)),
         "/v1/embeddings" => ("POST", Endpoint::Answer(Dialect::OpenaiEmbeddings)),
         "/v1/messages" => ("POST", Endpoint::Answer(Dialect::Anthropic)),
+        "/v1/messages/count_tokens" => ("POST", Endpoint::CountTokens),
         "/api/chat" => ("POST", Endpoint::Answer(Dialect::OllamaChat)),
         "/api/generate" => ("POST", Endpoint::Answer(Dialect::OllamaGenerate)),
         "/api/embed" | "/api/embeddings" => ("POST", Endpoint::Answer(Dialect::OllamaEmbed)),
@@ -116,7 +120,7 @@ pub fn find<'a>(method: &Method, path: &'a str) -> Endpoint<'a> {
 #[must_use]
 pub fn dialect_of(path: &str) -> Dialect {
     match path {
-        "/v1/messages" => Dialect::Anthropic,
+        "/v1/messages" | "/v1/messages/count_tokens" => Dialect::Anthropic,
         _ if path.starts_with("/api/") => Dialect::OllamaChat,
         _ => Dialect::OpenaiChat,
     }
@@ -142,6 +146,7 @@ mod tests {
         }
         assert_eq!(find(&Method::GET, "/api/chat"), Endpoint::WrongMethod("POST"));
         assert_eq!(find(&Method::GET, "/v1/models/org/name:tag"), Endpoint::Model("org/name:tag"));
+        assert_eq!(find(&Method::POST, "/v1/messages/count_tokens"), Endpoint::CountTokens);
         assert_eq!(find(&Method::DELETE, "/edgeward/requests/ab"), Endpoint::Cancel("ab"));
         for method in [Method::GET, Method::POST, Method::DELETE] {
             assert_eq!(find(&method, "/edgeward/drill"), Endpoint::Drill);

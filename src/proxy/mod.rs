@@ -8,6 +8,7 @@ pub mod body;
 pub mod cancel;
 pub mod clock;
 pub mod cors;
+pub mod counting;
 pub mod current;
 pub mod deaths;
 pub mod discovery;

@@ -11,11 +11,12 @@ use tokio::task::JoinSet;
 use super::gateway::Gateway;
 use super::head;
 use super::outlet::ClientBody;
-use super::server::json;
+use super::server::{json, own};
 use super::upstream::{Reply, RequestBody, SendError};
 use crate::config::{Kind, Target};
+use crate::dialect::Dialect;
 use crate::dialect::reply::Problem;
-use crate::dialect::translate::anthropic_models;
+use crate::dialect::translate::{anthropic_model, anthropic_models};
 use crate::limits;
 use crate::route;
 use crate::task;
@@ -42,21 +43,33 @@ struct Model {
 /// The list; in Anthropic's shape for its clients, who say so by their API's version.
 pub async fn list(gateway: &Rc<Gateway>, headers: &HeaderMap) -> Response<ClientBody> {
     let data = union(gateway).await;
-    if headers.contains_key("anthropic-version") {
+    if is_anthropic(headers) {
         let names: Vec<_> = data.iter().map(|model| model.id.as_str()).collect();
         return json(anthropic_models(&names, 0));
     }
     json(serde_json::to_vec(&List { object: "list", data }).unwrap_or_default())
 }
 
-/// One entry of it.
+fn is_anthropic(headers: &HeaderMap) -> bool {
+    headers.contains_key("anthropic-version")
+}
+
+/// One entry of it, in the same shape.
 ///
 /// # Errors
 /// 404 when no target offers it.
-pub async fn one(gateway: &Rc<Gateway>, id: &str) -> Result<Response<ClientBody>, Problem> {
+pub async fn one(
+    gateway: &Rc<Gateway>,
+    headers: &HeaderMap,
+    id: &str,
+) -> Result<Response<ClientBody>, Problem> {
     match union(gateway).await.iter().find(|model| model.id == id) {
+        Some(model) if is_anthropic(headers) => Ok(json(anthropic_model(&model.id, 0))),
         Some(model) => Ok(json(serde_json::to_vec(model).unwrap_or_default())),
-        None => Err(Problem::new(404, "model_not_found", format!("no target offers the model `{id}`"))),
+        None => {
+            let problem = Problem::new(404, "model_not_found", format!("no target offers the model `{id}`"));
+            if is_anthropic(headers) { Ok(own(&problem, Dialect::Anthropic)) } else { Err(problem) }
+        }
     }
 }
 

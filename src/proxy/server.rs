@@ -28,7 +28,7 @@ use super::gateway::Gateway;
 use super::media::Held;
 use super::outlet::{Broken, ClientBody, Drive, Flushes, Outlet, poll_caught};
 use super::socket::Socket;
-use super::{body, cors, drills, head, models, operator, pass, refusal, strict, trace};
+use super::{body, cors, counting, drills, head, models, operator, pass, refusal, strict, trace};
 use crate::cause::Cause;
 use crate::dialect::conversation::Conversation;
 use crate::dialect::reply::Problem;
@@ -221,10 +221,14 @@ async fn find(
         Endpoint::Drill => drills::answer(gateway, &client, request).await,
         Endpoint::Cancel(id) => operator::cancel(gateway, &client, request.headers(), id),
         Endpoint::Models => Ok(models::list(gateway, request.headers()).await),
-        Endpoint::Model(id) => models::one(gateway, id).await,
+        Endpoint::Model(id) => models::one(gateway, request.headers(), id).await,
         Endpoint::Answer(dialect) => {
             let job = job(connection, request, client, id, began, dialect).await?;
             Ok(driven(job).await)
+        }
+        Endpoint::CountTokens => {
+            let job = job(connection, request, client, id, began, Dialect::Anthropic).await?;
+            Ok(counting::count(job).await)
         }
         Endpoint::OllamaWrite if !gateway.config.ollama_writes => Err(Problem::new(
             403,

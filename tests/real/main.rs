@@ -9,6 +9,7 @@
 
 mod http;
 mod process;
+mod translated;
 mod world;
 
 use std::thread;

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -103,16 +104,8 @@ impl Edgeward {
     /// Starts it before a local server on `local` and the cloud behind `front`. `local_keys` are more lines of
     /// the local target's configuration.
     pub fn start(local: u16, front: &TlsFront, local_keys: &str) -> Edgeward {
-        let directory = std::env::temp_dir().join(format!("edgeward-real-{}-{local}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        let config = directory.join("edgeward.toml");
-        fs::write(
-            &config,
-            format!(
-                r#"
-listen = ["127.0.0.1:0"]
-admin_listen = "{directory}/admin.sock"
-
+        Edgeward::configured(&format!(
+            r#"
 [[target]]
 name = "local"
 kind = "llamacpp"
@@ -135,14 +128,23 @@ models = {{ "*" = "{MODEL}" }}
 [router]
 groups = ["primary", "fallback"]
 "#,
-                directory = directory.display(),
-                tls = front.port,
-                ca_file = front.ca_file.display(),
-            ),
-        )
-        .unwrap();
+            tls = front.port,
+            ca_file = front.ca_file.display(),
+        ))
+    }
+
+    /// Starts it with this configuration, but for where it listens.
+    pub fn configured(config: &str) -> Edgeward {
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("edgeward-real-{}-{number}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let listen =
+            format!("listen = [\"127.0.0.1:0\"]\nadmin_listen = \"{}/admin.sock\"\n", directory.display());
+        let file = directory.join("edgeward.toml");
+        fs::write(&file, listen + config).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_edgeward"));
-        command.args(["run", "--config"]).arg(&config);
+        command.args(["run", "--config"]).arg(&file);
         let (process, port) = Process::start("edgeward", &mut command, "listening on http://127.0.0.1:");
         let digits = port.find(|c: char| !c.is_ascii_digit()).unwrap_or(port.len());
         Edgeward { _process: process, port: port[..digits].parse().unwrap(), directory }

@@ -16,6 +16,7 @@
 //! cleanly, for finish reasons that were all there; an encoder writes its end marker only for `Done`.
 
 mod answer;
+mod begun;
 mod calls;
 mod decoder;
 mod encoder;
@@ -36,6 +37,7 @@ mod to_responses;
 mod view;
 
 pub use answer::{Answer, whole};
+pub use begun::anthropic_begun;
 pub use decoder::Decoder;
 pub use encoder::{Encoder, Outcome, Terms, Took};
 pub use heard::Heard;

@@ -104,18 +104,8 @@ impl Stream {
         if std::mem::replace(&mut self.begun, true) {
             return;
         }
-        fill(
-            out,
-            "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":$,\"type\":\"message\",\
-             \"role\":\"assistant\",\"model\":$,\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\
-             \"usage\":$}}\n\n",
-            &[
-                Fill::Text(&common.id()),
-                Fill::Text(&common.terms.model),
-                // What is not known yet comes with `message_delta`.
-                Fill::Json(&usage(common)),
-            ],
-        );
+        // What is not known yet comes with `message_delta`.
+        start(&common.id(), &common.terms.model, &usage(common), out);
     }
 
     fn turn_to(&mut self, kind: Kind, common: &Common, out: &mut Vec<u8>) {
@@ -192,6 +182,17 @@ fn stop(common: &Common) -> (&'static str, String) {
 }
 
 /// What a cache gave, and got, is not in `input_tokens`.
+/// The event that every stream begins with. `usage` is JSON.
+pub(super) fn start(id: &str, model: &str, usage: &str, out: &mut Vec<u8>) {
+    fill(
+        out,
+        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":$,\"type\":\"message\",\
+         \"role\":\"assistant\",\"model\":$,\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\
+         \"usage\":$}}\n\n",
+        &[Fill::Text(id), Fill::Text(model), Fill::Json(usage)],
+    );
+}
+
 fn usage(common: &Common) -> String {
     let usage = &common.usage;
     let (cached, written) = (usage.cached.unwrap_or(0), usage.cache_written.unwrap_or(0));

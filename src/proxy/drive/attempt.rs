@@ -9,10 +9,10 @@ use http::{HeaderMap, Method, Request};
 use super::resuming::Prefix;
 use super::{Driver, Kept, Stage};
 use crate::cause::{Cause, Failure};
-use crate::config::{Kind, Target, hidden};
+use crate::config::{Kind, Target, TargetUrl, hidden};
 use crate::dialect::conversation::{self, Cannot, Reference};
 use crate::dialect::request::{Call, Changes, Edit};
-use crate::dialect::{self, Dialect};
+use crate::dialect::{self, Dialect, thoughts};
 use crate::gate::pool::Buffer;
 use crate::gate::{Gate, Rules, Verdict, answer};
 use crate::limits;
@@ -214,6 +214,13 @@ impl Source<'_> {
         if candidate.wire != call.dialect || self.prefix.is_some() {
             return self.translated(candidate, target);
         }
+        // Anthropic refuses a history in which another server's thinking stands.
+        if target.kind == Kind::Anthropic
+            && thoughts::any_foreign(self.body)
+            && let Ok(request) = self.translated(candidate, target)
+        {
+            return Ok(request);
+        }
         let counts = matches!(call.dialect, Dialect::OpenaiChat | Dialect::OpenaiCompletions);
         let changes = Changes {
             model: (candidate.model != call.model).then_some(candidate.model.as_str()),
@@ -280,7 +287,7 @@ impl Source<'_> {
         let terms = conversation::Terms {
             to: candidate.wire,
             model: &candidate.model,
-            flavor: flavor(target.kind),
+            flavor: flavor(target),
             ask_usage: target.include_usage,
             strict: config.translation.strict,
             urls: media::may_have_urls(self.gateway, target.place),
@@ -325,13 +332,19 @@ impl Source<'_> {
     }
 }
 
-/// Who speaks OpenAI's dialect there.
-const fn flavor(kind: Kind) -> conversation::Flavor {
-    match kind {
-        Kind::Openai => conversation::Flavor::Other,
+/// Who speaks OpenAI's dialect there: OpenAI itself, Azure's included, refuses what it does not know.
+fn flavor(target: &Target) -> conversation::Flavor {
+    let openai = match &target.url {
+        TargetUrl::Http { host, .. } | TargetUrl::Https { host, .. } => {
+            host == "api.openai.com" || host.ends_with(".openai.azure.com")
+        }
+        TargetUrl::Unix { .. } => false,
+    };
+    match target.kind {
+        Kind::Openai if openai => conversation::Flavor::Openai,
         Kind::Vllm => conversation::Flavor::Vllm,
         Kind::Llamacpp => conversation::Flavor::Llamacpp,
-        Kind::Ollama | Kind::Anthropic | Kind::Gemini => conversation::Flavor::Other,
+        Kind::Openai | Kind::Ollama | Kind::Anthropic | Kind::Gemini => conversation::Flavor::Other,
     }
 }
 

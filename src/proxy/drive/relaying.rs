@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::resuming::follow;
 use super::{Driver, Stage};
 use crate::cause::{Cause, Failure};
-use crate::config::ModelName;
+use crate::config::{Kind, ModelName};
 use crate::dialect::event::Usage;
 use crate::dialect::request::quote;
 use crate::dialect::translate::{self, Took, Translation};
@@ -19,6 +19,8 @@ use crate::proxy::head;
 use crate::proxy::outlet::Head;
 use crate::proxy::relay::{Edits, Relay};
 use crate::time::now;
+
+const ANTHROPIC: Dialect = Dialect::Anthropic;
 
 impl Driver {
     /// The point of no return.
@@ -64,6 +66,7 @@ impl Driver {
                 let held = Bytes::copy_from_slice(gate.held());
                 drop((gate, self.room.take(), self.attempt.permit.take()));
                 let mut out = Vec::new();
+                out.extend(self.begun(wire, &held));
                 relay.held(held, &mut out);
                 relay.push(rest, &mut out);
                 head::for_stream(&mut headers, self.job.call.dialect.framing());
@@ -209,6 +212,15 @@ impl Driver {
             hides_thinking: self.attempt.edits.hide_thinking,
             took: self.took(),
         }
+    }
+
+    /// What a stream that goes on as it comes lacks at its beginning.
+    fn begun(&self, wire: Dialect, held: &[u8]) -> Option<Bytes> {
+        let call = &self.job.call;
+        let target = self.job.gateway.config.targets.get(self.target())?;
+        let lacks = target.kind == Kind::Llamacpp && (wire, call.dialect) == (ANTHROPIC, ANTHROPIC);
+        let start = lacks.then(|| translate::anthropic_begun(held, &self.job.id, &call.model));
+        start?.map(Bytes::from)
     }
 
     /// How long the answer took so far.
