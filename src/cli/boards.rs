@@ -13,7 +13,7 @@ use crate::memory::{Axis, Decision, Field, State, advice, board, record, step};
 use crate::proxy::deaths;
 use crate::proxy::pressure::told;
 use crate::time::now;
-use crate::watch::helper::{self, Helper};
+use crate::watch::helper::{self, Helper, Process};
 use crate::watch::process::{Found, NotFound};
 use crate::watch::sampler::Sampler;
 use crate::watch::{places, reach};
@@ -89,8 +89,10 @@ pub fn boards(
             Err((why, remedy)) => writeln!(out, "  - {}: {why}; {remedy}", way.what)?,
         }
     }
-    for (target, found) in config.targets.iter().zip(&found) {
-        server(&target.name, found.as_ref(), out)?;
+    // Without a configuration these are places where one may be.
+    let is_told = |found: &Process| path.is_some() || !matches!(found, Some(Err(NotFound::Nobody)));
+    for (target, found) in config.targets.iter().zip(&found).filter(|(_, found)| is_told(found)) {
+        server(&target.name, found, out)?;
     }
     let (servers, total) = (reach::servers(&config), sample.get(Field::Total).unwrap_or(0));
     writeln!(out, "advice:")?;
@@ -104,7 +106,7 @@ pub fn boards(
 }
 
 /// What the helper says within a moment, and the process of each target, where it is one of this box.
-fn asked(config: &Config, env: &Env<'_>) -> io::Result<(Helper, Vec<Option<Result<Found, NotFound>>>)> {
+fn asked(config: &Config, env: &Env<'_>) -> io::Result<(Helper, Vec<Process>)> {
     let (helper, servers) =
         (Helper::default(), config.targets.iter().map(deaths::address).collect::<Vec<_>>());
     // Where systemd does not have its socket none is started: it would see what this user may see, not the service.
@@ -146,7 +148,7 @@ fn gpus(helper: &Helper, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// The process behind a target: as edgeward watches it.
-fn server(name: &str, found: Option<&Result<Found, NotFound>>, out: &mut dyn Write) -> io::Result<()> {
+fn server(name: &str, found: &Process, out: &mut dyn Write) -> io::Result<()> {
     match found {
         None => Ok(()),
         Some(Ok(Found { how, main: Some(pid), others, .. })) => {

@@ -28,7 +28,7 @@ mod once;
 
 use link::{Link, NAME, Running, SMI, Trouble, Who};
 pub use link::{Place, SOCKET, SOCKET_VARIABLE};
-pub use once::once;
+pub use once::{Process, once};
 
 /// Where sockets and their inodes stand, of this network namespace.
 const SOCKETS: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];

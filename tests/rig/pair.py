@@ -209,7 +209,7 @@ def run(binary: str, kind: str, watchdog: bool, seed: int, seconds: float) -> di
         time.sleep(0.5)
         group.remove()
     log = (folder / "log").read_text()
-    counts["alarms"] = log.count("pressure=amber") + log.count("pressure=red")
+    counts["alarms"] = log.count(" pressure pressure=amber") + log.count(" pressure pressure=red")
     counts["log"] = str(folder / "log")
     return counts
 

@@ -9,13 +9,12 @@ use crate::memory::gpu::Sight;
 use crate::memory::kernel::Notice;
 use crate::watch::process::{Address, Found, NotFound, find};
 
+/// The process of a target, or why it is not known; `None` where it is none of this box.
+pub type Process = Option<Result<Found, NotFound>>;
+
 /// Listens to it until it has told of the GPUs, or for [`limits::HELPER_LOOK`]. Gives the process of each of `servers`,
 /// of which it is asked where this user cannot see whose it is.
-pub async fn once(
-    helper: &Helper,
-    place: Place,
-    servers: &[Option<Address>],
-) -> Vec<Option<Result<Found, NotFound>>> {
+pub async fn once(helper: &Helper, place: Place, servers: &[Option<Address>]) -> Vec<Process> {
     let wanted = place.is_wanted();
     let nobody = |_: &Notice, _: Instant| {};
     let look = async {
