@@ -322,7 +322,8 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("edgeward-trace-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let (config, file) = (folder.join("edgeward.toml"), folder.join("memory.trace"));
-        std::fs::write(&config, "").unwrap();
+        // Not the usual port: somebody's edgeward may run there.
+        std::fs::write(&config, "listen = [\"127.0.0.1:1\"]\n").unwrap();
         let mut err = Vec::new();
         let mut record = || {
             record(Some(&config), Some(Duration::from_millis(1)), None, &file, &|_: &str| None, &mut err)

@@ -29,6 +29,10 @@ pub const HELPER_PROCESSES: usize = 64;
 pub const HELPER_QUESTIONS: usize = 8;
 /// An answer comes within this; it walks through all of /proc.
 pub const HELPER_QUESTION: Duration = Duration::from_secs(2);
+/// `edgeward boards` listens to it for this long at most: where it has to be started, NVML takes most of it.
+pub const HELPER_LOOK: Duration = Duration::from_secs(3);
+/// Between two looks at what it has told meanwhile; more than it takes to tell of all GPUs, once it tells of one.
+pub const HELPER_LOOK_STEP: Duration = Duration::from_millis(50);
 /// Of /proc/net/tcp, in bytes: who listens stands first there. 400 listeners.
 pub const HELPER_SOCKETS_BYTES: usize = 64 * 1024;
 

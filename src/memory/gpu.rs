@@ -105,6 +105,13 @@ impl Gpus {
         self.sight
     }
 
+    /// Why no GPU was known of, as last told, and NVML's code: also of a helper that has ended since. `None` once one is
+    /// told of.
+    #[must_use]
+    pub fn blind(&self) -> Option<(Why, u32)> {
+        self.blind
+    }
+
     /// The GPUs, as they were last told.
     #[must_use]
     pub fn gpus(&self) -> &[Gpu] {

@@ -395,7 +395,9 @@ fn is_memory_fine(process: &Process) -> bool {
 }
 
 /// Where its process listens: on this box's own address.
-fn address(target: &Target) -> Option<Address> {
+/// Where the server of `target` is looked for, where it is one of this box that can be watched.
+#[must_use]
+pub fn address(target: &Target) -> Option<Address> {
     let (TargetUrl::Http { host, port, .. } | TargetUrl::Https { host, port, .. }) = &target.url else {
         return None;
     };

@@ -24,16 +24,19 @@ use crate::observe::{self, events, memory_events};
 use crate::time::now;
 
 mod link;
+mod once;
 
 use link::{Link, NAME, Running, SMI, Trouble, Who};
 pub use link::{Place, SOCKET, SOCKET_VARIABLE};
+pub use once::{Process, once};
 
 /// Where sockets and their inodes stand, of this network namespace.
 const SOCKETS: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 
 /// What the helper reads the kernel's log from.
 const KMSG: &str = "/dev/kmsg";
-const DEAF_REMEDY: &str = "without it nobody says why a model server was killed: the helper's unit grants it, by CAP_SYSLOG \
+/// What helps against that.
+pub const DEAF_REMEDY: &str = "without it nobody says why a model server was killed: the helper's unit grants it, by CAP_SYSLOG \
     and DeviceAllow=/dev/kmsg";
 
 /// Who is told what the kernel says, and when it was heard.
@@ -331,7 +334,8 @@ async fn ended(child: Option<Running>, alarm: &Alarm) -> Option<Running> {
 }
 
 /// What helps against being blind.
-const fn remedy(why: Why) -> &'static str {
+#[must_use]
+pub const fn remedy(why: Why) -> &'static str {
     match why {
         Why::NoLibrary => "where there is a GPU, install the driver's libnvidia-ml.so.1",
         Why::NoDriver => "load it: modprobe nvidia",

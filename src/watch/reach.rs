@@ -1,26 +1,23 @@
 //! What of the system this user can reach, for `edgeward boards`: each way by which a death is seen, tried once.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use rustix::process::{Pid, PidfdFlags};
 
-use super::{helper, places};
-use crate::config::{Board, Config, Kind, Memory, Place};
+use super::helper::{self, DEAF_REMEDY, Helper};
+use crate::config::{Board, Config, Kind, Place};
 use crate::memory::advice::Seen;
 
 /// How long a local server may take to accept a connection, and the kernel to answer.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Units that model servers usually are.
-const UNITS: [&str; 5] =
-    ["ollama.service", "vllm.service", "llama-server.service", "llamacpp.service", "sglang.service"];
 /// What allows most of what is missing.
 const HELPER: &str = "the helper does it: sudo systemctl enable --now edgeward-nvml.socket";
 
@@ -39,25 +36,30 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Every way, tried.
+/// Every way, tried; by way of the `helper`, as far as it was asked.
 #[must_use]
-pub fn ways(memory: &Memory, env: &dyn Fn(&str) -> Option<String>) -> [Way; 6] {
+pub fn ways(asked: &Helper, env: &dyn Fn(&str) -> Option<String>) -> [Way; 5] {
     let socket = env(helper::SOCKET_VARIABLE).filter(|path| !path.is_empty());
     let socket = socket.unwrap_or_else(|| helper::SOCKET.to_owned());
     let way = |what, how: &str, tried: io::Result<()>, remedy| Way {
         what,
         state: tried.map(|()| how.to_owned()).map_err(|error| (error, remedy)),
     };
+    let there = asked.version().is_some();
+    let mut log =
+        way("the kernel's log", "/dev/kmsg", kernel_log(), if there { DEAF_REMEDY } else { HELPER });
+    if log.state.is_err() && asked.hears_kernel() {
+        log.state = Ok("by the helper".to_owned());
+    }
+    let mut others =
+        way("other users' processes", "/proc/1/fd", fs::read_dir("/proc/1/fd").map(drop), HELPER);
+    if others.state.is_err() && there {
+        // What of it was given up is seen by what it says of servers alone.
+        others.state = Ok("the helper is asked".to_owned());
+    }
     [
-        Way {
-            what: "the helper, edgeward-nvml",
-            state: listens(Path::new(&socket)).map(|()| socket).map_err(|error| {
-                let remedy = "install it from edgeward's release, then sudo systemctl enable --now edgeward-nvml.socket; \
-                              without it no figures of NVIDIA's driver, no kernel log, no other users' processes";
-                (error, remedy)
-            }),
-        },
-        way("the kernel's log", "/dev/kmsg", kernel_log(), HELPER),
+        Way { what: "the helper, edgeward-nvml", state: the_helper(&socket, asked) },
+        log,
         way(
             "the end of a process",
             "pidfd_open",
@@ -70,19 +72,36 @@ pub fn ways(memory: &Memory, env: &dyn Fn(&str) -> Option<String>) -> [Way; 6] {
             socket_diagnostics(),
             "the kernel needs tcp_diag (sudo modprobe tcp_diag), a unit AF_NETLINK in RestrictAddressFamilies=",
         ),
-        way("other users' processes", "/proc/1/fd", fs::read_dir("/proc/1/fd").map(drop), HELPER),
-        Way {
-            what: "the processes of a model server's unit",
-            state: server_group(Path::new(places::ROOT), memory)
-                .map(|path| path.display().to_string())
-                .map_err(|error| {
-                    (error, "start its unit; if it has another name than ollama or vllm, set `cgroup` in [memory]")
-                }),
-        },
+        others,
     ]
 }
 
-/// Whether a socket is there that this user may connect to. Not tried: systemd would start the helper for it.
+/// How it was reached, or why not.
+fn the_helper(socket: &str, asked: &Helper) -> Result<String, (io::Error, &'static str)> {
+    if let Some(version) = asked.version() {
+        return Ok(format!("{socket}, version {version}"));
+    }
+    listens(Path::new(socket)).map_err(|error| {
+        let remedy = match error.kind() {
+            ErrorKind::PermissionDenied => "it is the service's to ask: sudo -u edgeward edgeward boards",
+            _ => {
+                "install it from edgeward's release, then sudo systemctl enable --now edgeward-nvml.socket; \
+                 without it no figures of NVIDIA's driver, no kernel log, no other users' processes"
+            }
+        };
+        (error, remedy)
+    })?;
+    match asked.trouble() {
+        // With another release of the library than the driver's it ends once it has said so.
+        Some(why) if asked.gpus(|known| known.blind().is_none()) => Err((
+            io::Error::other(why),
+            "look at systemctl status edgeward-nvml.socket and journalctl -u edgeward-nvml",
+        )),
+        _ => Ok(socket.to_owned()),
+    }
+}
+
+/// Whether a socket is there that this user may connect to.
 fn listens(path: &Path) -> io::Result<()> {
     if !fs::metadata(path)?.file_type().is_socket() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it is no socket"));
@@ -129,22 +148,6 @@ fn socket_diagnostics() -> io::Result<()> {
     }
 }
 
-/// The list of processes of the cgroup that the model server lives in, by its configured folder or its usual name.
-fn server_group(root: &Path, memory: &Memory) -> io::Result<PathBuf> {
-    let slices = ["sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice"];
-    let usual = slices.iter().flat_map(|slice| UNITS.map(|unit| root.join(slice).join(unit)));
-    let mut last = io::Error::new(ErrorKind::NotFound, "no unit of a usual name runs");
-    for folder in memory.cgroup.clone().into_iter().chain(usual) {
-        let path = folder.join("cgroup.procs");
-        match File::open(&path) {
-            Ok(_) => return Ok(path),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
 /// Which kinds of the configuration's local servers accept connections now, each once.
 #[must_use]
 pub fn servers(config: &Config) -> Vec<Kind> {
@@ -186,23 +189,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_servers_processes_are_found_by_its_unit_or_where_the_configuration_says() {
-        let root = std::env::temp_dir().join(format!("edgeward-reach-{}", std::process::id()));
-        let memory = Memory::default();
-        assert_eq!(server_group(&root, &memory).unwrap_err().to_string(), "no unit of a usual name runs");
-        let unit = root.join("sys/fs/cgroup/system.slice/ollama.service");
-        let other = root.join("other");
-        for folder in [&unit, &other] {
-            fs::create_dir_all(folder).unwrap();
-            fs::write(folder.join("cgroup.procs"), "1\n").unwrap();
-        }
-        assert_eq!(server_group(&root, &memory).unwrap(), unit.join("cgroup.procs"));
-        let named = Memory { cgroup: Some(other.clone()), ..memory };
-        assert_eq!(server_group(&root, &named).unwrap(), other.join("cgroup.procs"));
-        fs::remove_dir_all(root).unwrap();
-    }
-
-    #[test]
     fn a_socket_is_told_from_what_is_none() {
         let path = std::env::temp_dir().join(format!("edgeward-reach-{}.sock", std::process::id()));
         assert_eq!(listens(&path).unwrap_err().kind(), ErrorKind::NotFound);
@@ -217,7 +203,7 @@ mod tests {
     /// Each has its answer or its error, and none waits: the kernel here is the test's.
     #[test]
     fn every_way_is_tried() {
-        let all = ways(&Memory::default(), &|_| None);
+        let all = ways(&Helper::default(), &|_| None);
         assert!(all.iter().all(|way| {
             way.state.as_ref().map_or_else(|(why, _)| !why.to_string().is_empty(), |how| !how.is_empty())
         }));

@@ -150,6 +150,17 @@ impl Alone {
         (Alone(child), Talk::over(ours))
     }
 
+    /// On a socket, as systemd passes it; NVML is tried again after `retry` ms.
+    fn on(played: &Played, path: &Path, retry: &str) -> Alone {
+        let listener = UnixListener::bind(path).unwrap();
+        let place = "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\"";
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c".as_ref(), place.as_ref(), helper().as_os_str()]).env_clear().envs(played.env());
+        command.env("EDGEWARD_NVML_RETRY_MS", retry);
+        command.stdin(OwnedFd::from(listener)).stdout(Stdio::null());
+        Alone(command.spawn().unwrap())
+    }
+
     fn ends(&mut self) -> Option<i32> {
         let start = now();
         while start.elapsed() < SOON {
@@ -353,13 +364,7 @@ fn it_ends_with_its_parent_even_while_the_driver_hangs() {
 fn on_a_socket_it_serves_who_comes_again_and_ends_when_nobody_is_there() {
     let played = Played::new("");
     let path = played.folder.0.join("nvml.sock");
-    let listener = UnixListener::bind(&path).unwrap();
-    let place = "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\"";
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c".as_ref(), place.as_ref(), helper().as_os_str()]).env_clear().envs(played.env());
-    command.stdin(OwnedFd::from(listener)).stdout(Stdio::null());
-    let mut helper = Alone(command.spawn().unwrap());
-    drop(command);
+    let mut helper = Alone::on(&played, &path, "500");
     let mut first = Talk::over(UnixStream::connect(&path).unwrap());
     first.until(|record| told(record).is_some());
     // A successor, while the one before it still drains.
@@ -374,6 +379,51 @@ fn on_a_socket_it_serves_who_comes_again_and_ends_when_nobody_is_there() {
     assert_eq!(played.calls().matches("nvmlInit_v2").count(), 1, "one for all of them");
     drop(third);
     assert_eq!(helper.ends(), Some(0));
+}
+
+/// What `edgeward boards` says beside a helper on a socket.
+fn boards(script: &str) -> String {
+    let (played, folder) = (Played::new(script), alone());
+    let socket = folder.0.join("nvml.sock");
+    // Until then one of another release than the driver's lives on.
+    let _helper = Alone::on(&played, &socket, "60000");
+    let served = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", served.local_addr().unwrap());
+    let config = format!(
+        "[memory]\nboard = \"x86-rtx\"\n[[target]]\nname = \"box\"\nkind = \"vllm\"\nurl = \"{url}\"\n"
+    );
+    let config = folder.write("boards.toml", &config);
+    let mut command = Command::new(folder.0.join("edgeward"));
+    command.args(["boards", "--config"]).arg(config).env_clear().env("EDGEWARD_NVML_SOCKET", socket);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn boards_shows_what_it_sees_or_why_it_does_not() {
+    for (script, lines) in [
+        ("free=6000 gpus=2", ["  + GPU 0: 6000 MiB of 8000 MiB free, by the helper\n", "  + GPU 1: "]),
+        (
+            "unsupported noevents",
+            ["  + GPU 0: its memory is the box's\n", "the card's own memory: no file tells"],
+        ),
+        ("lost", ["  - GPU 0: has fallen off the bus\n", "the card's own memory: no file tells"]),
+        ("mismatch", ["different releases (NVML 18); reboot", "  + the helper, edgeward-nvml: /"]),
+        (
+            "nodriver",
+            [
+                "the NVIDIA driver is not loaded (NVML 9); load it",
+                &format!("nvml.sock, version {}\n", super::VERSION),
+            ],
+        ),
+    ] {
+        let told = boards(script);
+        let own = format!("  + box's process: {}, by its socket; ", std::process::id());
+        for line in lines.into_iter().chain(["  + the kernel's log: ", &own]) {
+            assert!(told.contains(line), "{script}: {line}\n{told}");
+        }
+    }
 }
 
 /// edgeward beside the real helper on this box.

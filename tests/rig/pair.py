@@ -22,6 +22,7 @@ import server
 
 TOTAL_MIB = {"llamacpp": 320, "made-up": 420}  # llama.cpp begins at some 240 MiB here, and keeps each prompt.
 CLIENTS = {"llamacpp": 2, "made-up": 4}
+ANSWER = {"llamacpp": 16, "made-up": 96}  # Tokens at most; what llama.cpp keeps is the prompts.
 FIRST_TOKEN = 120  # Seconds; this machine computes prompts slowly.
 
 
@@ -115,9 +116,9 @@ def free_port() -> int:
         return it.getsockname()[1]
 
 
-def stream(port: int, text: str) -> tuple[str, str]:
+def stream(port: int, text: str, answer: int) -> tuple[str, str]:
     """What became of one streamed request: `whole`, `broken` or `failed`, and by whom it was answered."""
-    body = {"model": "smollm2", "stream": True, "max_tokens": 96, "messages": [{"role": "user", "content": text}]}
+    body = {"model": "smollm2", "stream": True, "max_tokens": answer, "messages": [{"role": "user", "content": text}]}
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
     )
@@ -136,7 +137,7 @@ def stream(port: int, text: str) -> tuple[str, str]:
 
 
 def run(binary: str, kind: str, watchdog: bool, seed: int, seconds: float) -> dict:
-    group = capture.Group(f"pair-{seed}-{int(watchdog)}", TOTAL_MIB[kind])
+    group = capture.Group(f"pair-{kind}-{seed}-{int(watchdog)}", TOTAL_MIB[kind])
     folder = pathlib.Path(tempfile.mkdtemp(prefix="edgeward-pair-"))
     behind = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Cloud)
     threading.Thread(target=behind.serve_forever, daemon=True).start()
@@ -185,7 +186,7 @@ def run(binary: str, kind: str, watchdog: bool, seed: int, seconds: float) -> di
             while time.monotonic() < until:
                 # Two of three ask what was asked before; the third is long and new, and is kept by llama.cpp.
                 words = dice.randrange(300, 700) if dice.random() < 0.7 else 30
-                ended, by = stream(port, server.prompt(dice, words))
+                ended, by = stream(port, server.prompt(dice, words), ANSWER[kind])
                 with lock:
                     counts[ended] += 1
                     if ended == "whole":
@@ -208,7 +209,7 @@ def run(binary: str, kind: str, watchdog: bool, seed: int, seconds: float) -> di
         time.sleep(0.5)
         group.remove()
     log = (folder / "log").read_text()
-    counts["alarms"] = log.count("pressure=amber") + log.count("pressure=red")
+    counts["alarms"] = log.count(" pressure pressure=amber") + log.count(" pressure pressure=red")
     counts["log"] = str(folder / "log")
     return counts
 
