@@ -132,6 +132,26 @@ fn the_predictor_hears_of_loads_and_of_what_is_resident() {
 }
 
 #[test]
+fn the_end_of_a_request_is_not_the_end_of_anothers_load() {
+    let gateway = gateway(BOX, Pressure::Green);
+    let (server, at) = (local(&gateway), now());
+    server.heard(&gateway.process, Some(says(&[])), at);
+    let mut first = room::begin(&gateway, &wants("m"), 0, at).unwrap().unwrap();
+    first.answers(at);
+    // It still answers when another model is loaded, and ends before that is there.
+    let second = room::begin(&gateway, &wants("n"), 0, at).unwrap();
+    first.end(&Outcome::default(), Ended::Well, at);
+    assert_eq!(server.status(at).loading, Some(("n".to_owned(), 0)));
+    // Nor does one whose server died in between end the next.
+    died(&gateway, 0, false, at);
+    let third = room::begin(&gateway, &wants("o"), 0, at).unwrap();
+    drop(second);
+    assert_eq!(server.status(at).loading, Some(("o".to_owned(), 0)));
+    drop(third);
+    assert_eq!(server.status(at).loading, None);
+}
+
+#[test]
 fn a_server_is_asked_often_while_requests_come_and_seldom_else() {
     let gateway = gateway(BOX, Pressure::Green);
     let (server, locals, at) = (local(&gateway), &gateway.process.locals, now());
