@@ -443,6 +443,44 @@ fn who_waits_for_memory_waits_for_the_queues_time() {
 }
 
 #[test]
+fn what_only_reads_is_asked_of_the_first_whatever_is_loaded_there() {
+    run(LIMIT, async {
+        let here = Ollama::default();
+        here.0.borrow_mut().size = 5000 * MIB;
+        let (box_, shelf) = (here.start("a").await, Ollama::default().start("b").await);
+        let group = group();
+        let config =
+            target("box", "ollama", &box_, "") + &on_the_lan("ollama", &shelf) + &watched(&group, "");
+        let program = looked(&config).await;
+        for (method, path, body) in
+            [("GET", "/api/tags", ""), ("GET", "/api/ps", ""), ("POST", "/api/show", "{\"model\":\"m\"}")]
+        {
+            let answer = ask(program.addr, method, path, &[], body).await;
+            assert_eq!(answer.header("x-edgeward-target"), Some("box"), "{path}: {}", answer.text());
+        }
+        let status = program.status().await;
+        assert_eq!(status.pointer("/targets/0/local/in_flight"), Some(&json!(0)), "{status}");
+    });
+}
+
+#[test]
+fn who_is_asked_in_another_dialect_is_somebody_else_too() {
+    run(LIMIT, async {
+        let here = Ollama::default();
+        // Its load takes until the test is over.
+        here.0.borrow_mut().load = "WAIT 60000\nREPLY 500 application/json | {}".to_owned();
+        let (box_, shelf) = (here.start("a").await, SimServer::start(healthy("b")).await.unwrap());
+        let group = group();
+        let config =
+            target("box", "ollama", &box_, "") + &on_the_lan("openai", &shelf) + &watched(&group, "");
+        let program = looked(&config).await;
+        assert_eq!(answered_by(&program, &simple()).await, "shelf", "{}", program.log());
+        program.logged(&["model_loading", "target=box"]).await;
+        assert_eq!(answered_by(&program, &simple()).await, "shelf", "it would wait for the load");
+    });
+}
+
+#[test]
 fn where_memory_is_not_watched_nobody_is_asked() {
     run(LIMIT, async {
         let box_ = Ollama::default().start("a").await;

@@ -92,7 +92,7 @@ pub fn cloud(gateway: &Gateway, call: &Call, egress: Egress, at: Instant) -> Opt
     let others = targets.filter(|(_, target)| {
         target.place != Place::Local
             && egress.allows(target.place)
-            && route::speaks(target.kind, call.dialect)
+            && route::wire(target.kind, call.dialect).is_some()
             && target.models.resolve(&call.model).is_some()
     });
     let fit = others.filter_map(|(index, _)| {
