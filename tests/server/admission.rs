@@ -28,6 +28,10 @@ struct State {
     size: u64,
     /// A load, as a script.
     load: String,
+    /// It has no other model than `m`.
+    lacks: bool,
+    /// What is loaded is never listed under the name that it was asked for by.
+    hides: bool,
 }
 
 impl Default for State {
@@ -36,6 +40,8 @@ impl Default for State {
             resident: Vec::new(),
             size: 100 * MIB,
             load: "WAIT 300\nREPLY 200 application/json | {}".to_owned(),
+            lacks: false,
+            hides: false,
         }
     }
 }
@@ -49,7 +55,12 @@ impl Ollama {
             let model = body["model"].as_str().unwrap_or_default().to_owned();
             let context = body.pointer("/options/num_ctx").and_then(Value::as_u64).unwrap_or(4096);
             let json = |value: &Value| Script::reply(200, "application/json", value.to_string());
+            if state.lacks && !model.is_empty() && model != "m" {
+                let said = json!({"error": format!("model '{model}' not found")});
+                return Script::reply(404, "application/json", said.to_string());
+            }
             match request.path.as_str() {
+                "/api/ps" if state.hides => json(&json!({"models": []})),
                 "/api/ps" => {
                     let one = |(name, context): &(String, u64)| {
                         json!({"name": name, "model": name, "size": state.size, "size_vram": 0,
@@ -243,6 +254,52 @@ fn a_load_that_failed_is_told_and_not_tried_again_at_once() {
         assert_eq!(warm_ups(&box_).len(), 1);
         let status = program.status().await;
         assert_eq!(status.pointer("/targets/0/failed"), Some(&json!(0)), "it is no attempt of anybody's");
+    });
+}
+
+#[test]
+fn what_the_server_does_not_have_is_never_loaded() {
+    run(LIMIT, async {
+        let here = Ollama::default();
+        here.0.borrow_mut().lacks = true;
+        let (box_, shelf) = (here.start("a").await, Ollama::default().start("b").await);
+        let group = group();
+        let config =
+            target("box", "ollama", &box_, "") + &on_the_lan("ollama", &shelf) + &watched(&group, "");
+        let program = looked(&config).await;
+        let other = json!({"model": "typo", "messages": [{"role": "user", "content": "hi"}]});
+        assert_eq!(answered_by(&program, &other).await, "shelf");
+        // Nobody else may have it: the server says what it says, and nothing was loaded.
+        let near = [("x-edgeward-local-only", "true")];
+        let answer = ask(program.addr, "POST", OLLAMA, &near, &other.to_string()).await;
+        assert_eq!(answer.status, 404, "{}", answer.text());
+        // What it has is loaded all the same.
+        assert_eq!(answered_by(&program, &simple()).await, "shelf");
+        program.logged(&["model_loaded", "target=box", "model=m"]).await;
+        assert_eq!(warm_ups(&box_).len(), 1);
+        let told = |line: &str| line.contains("model_load") && line.contains("typo");
+        assert!(!program.log().lines().any(told), "{}", program.log());
+    });
+}
+
+#[test]
+fn a_model_that_the_server_never_lists_is_loaded_once() {
+    run(LIMIT, async {
+        let here = Ollama::default();
+        here.0.borrow_mut().hides = true;
+        let (box_, shelf) = (here.start("a").await, Ollama::default().start("b").await);
+        let group = group();
+        let config =
+            target("box", "ollama", &box_, "") + &on_the_lan("ollama", &shelf) + &watched(&group, "");
+        let program = looked(&config).await;
+        assert_eq!(answered_by(&program, &simple()).await, "shelf");
+        program.logged(&["model_loaded", "target=box", "model=m"]).await;
+        let here = async { while answered_by(&program, &simple()).await != "box" {} };
+        tokio::time::timeout(SOON, here).await.expect("it goes there");
+        for _ in 0..5 {
+            assert_eq!(answered_by(&program, &simple()).await, "box", "{}", program.log());
+        }
+        assert_eq!(warm_ups(&box_).len(), 1);
     });
 }
 

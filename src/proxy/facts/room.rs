@@ -176,7 +176,8 @@ pub fn begin(
     }
     let process = &gateway.process;
     let loads = match admission {
-        Admission::Loads(need) => Some(need),
+        // What is not there it does not load.
+        Admission::Loads(need) => (!local.server.borrow().lacks(asked.model, at)).then_some(need),
         // Nobody else serves it, and its server may make room.
         Admission::Not(NoRoom::TooLarge { need, .. }) => {
             (local.server.borrow().resident(asked.model, at) == Some(false)).then_some(need)

@@ -40,6 +40,9 @@ pub fn start(gateway: &Rc<Gateway>, wants: &Wants, dialect: Dialect, candidate: 
         return;
     }
     let asked = wants.asked(&gateway.config, target);
+    if local.server.borrow().lacks(asked.model, at) {
+        return;
+    }
     let (path, body) = empty_request(dialect, &asked);
     let number = local.load_begins(process, &asked, need, "edgeward, while another target answers", at);
     local.ask_now(&process.locals, at);
