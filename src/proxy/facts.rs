@@ -137,6 +137,12 @@ impl Locals {
         self.changed.notify_waiters();
     }
 
+    /// A number for all that is resident on this box, whichever server has it: memory is one.
+    fn resident_key(&self) -> u64 {
+        let all = self.all.borrow();
+        all.iter().filter_map(|local| local.said.borrow().key).fold(0, u64::wrapping_add)
+    }
+
     /// What loads under way still take, in KiB.
     fn promised(&self, free: Option<u32>, now: Instant) -> u32 {
         let all = self.all.borrow();
@@ -241,10 +247,9 @@ impl Local {
             note(process, Event::Unloaded);
         }
         let key = self.server.borrow().resident_key(now);
-        if key != std::mem::replace(&mut self.said.borrow_mut().key, key)
-            && let Some(key) = key
-        {
-            note(process, Event::Resident(key));
+        // What is not said now is as it was.
+        if key.is_some() && self.said.borrow_mut().key.replace(key.unwrap_or(0)) != key {
+            note(process, Event::Resident(process.locals.resident_key()));
         }
         process.locals.changed();
     }

@@ -132,6 +132,31 @@ fn the_predictor_hears_of_loads_and_of_what_is_resident() {
 }
 
 #[test]
+fn what_two_servers_have_is_one_set() {
+    let two = format!("{BOX}{}", BOX.replace("box", "other").replace(":1\"", ":2\""));
+    let gateway = gateway(&two, Pressure::Green);
+    let at = now();
+    let say = |target: usize, facts: Facts, at| {
+        let local = gateway.locals[target].as_ref().unwrap();
+        local.heard(&gateway.process, Some(facts), at);
+        noted(&gateway).into_iter().find_map(|event| match event {
+            Event::Resident(key) => Some(key),
+            _ => None,
+        })
+    };
+    let one = say(0, says(&["a"]), at).unwrap();
+    let both = say(1, says(&["b"]), at).unwrap();
+    assert_ne!(one, both);
+    // Each says the same again, and says nothing for a while: nothing is new.
+    let later = at + Duration::from_secs(60);
+    assert_eq!((say(0, says(&["a"]), later), say(1, says(&["b"]), later)), (None, None));
+    assert_eq!(say(0, Facts::default(), later + Duration::from_secs(60)), None);
+    assert_eq!(say(0, says(&["a"]), later + Duration::from_secs(61)), None);
+    assert!(say(0, says(&[]), later).is_some_and(|key| key != both));
+    assert_eq!(say(0, says(&["a"]), later), Some(both), "in whatever order they come");
+}
+
+#[test]
 fn the_end_of_a_request_is_not_the_end_of_anothers_load() {
     let gateway = gateway(BOX, Pressure::Green);
     let (server, at) = (local(&gateway), now());
