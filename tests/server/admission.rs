@@ -304,6 +304,47 @@ fn a_model_that_the_server_never_lists_is_loaded_once() {
 }
 
 #[test]
+fn more_context_than_a_model_was_trained_for_is_no_other_context() {
+    run(LIMIT, async {
+        let here = Ollama::default();
+        here.0.borrow_mut().resident = vec![("m:latest".to_owned(), 131_072)];
+        let (box_, shelf) = (here.start("a").await, Ollama::default().start("b").await);
+        let group = group();
+        let config = target("box", "ollama", &box_, "")
+            + &on_the_lan("ollama", &shelf)
+            + &watched(&group, "warm_up = false");
+        let program = looked(&config).await;
+        assert_eq!(answered_by(&program, &with_context(1_000_000)).await, "box", "{}", program.log());
+    });
+}
+
+#[test]
+fn a_server_that_cannot_say_what_it_has_is_asked_all_the_same() {
+    run(LIMIT, async {
+        for says in ["WAIT 60000", "REPLY 500 application/json | {}", "REPLY 200 text/html | <html>"] {
+            let good = healthy("a");
+            let box_ = SimServer::start(Behaviour::by(move |request| match request.path.as_str() {
+                "/api/ps" => parse(says).unwrap(),
+                _ => good.answer(request),
+            }));
+            let (box_, shelf) = (box_.await.unwrap(), Ollama::default().start("b").await);
+            let group = group();
+            let config =
+                target("box", "ollama", &box_, "") + &on_the_lan("ollama", &shelf) + &watched(&group, "");
+            let program = Program::start(&config).await;
+            program.until_metric("edgeward_memory_pressure", 0.0).await;
+            let start = edgeward::time::now();
+            for _ in 0..30 {
+                assert_eq!(answered_by(&program, &simple()).await, "box", "{says}: {}", program.log());
+            }
+            // Only who comes before it is known that it does not say waits for that.
+            assert!(start.elapsed() < Duration::from_secs(6), "{says}: {:?}", start.elapsed());
+            assert!(warm_ups(&box_).is_empty());
+        }
+    });
+}
+
+#[test]
 fn embeddings_are_warmed_by_an_empty_embedding() {
     run(LIMIT, async {
         let (box_, shelf) = (Ollama::default().start("a").await, Ollama::default().start("b").await);
