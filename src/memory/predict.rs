@@ -24,7 +24,7 @@ use crate::limits::{
 /// What edgeward itself knows of memory to come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A model is about to be loaded, by our leave, and is to take this much, in KiB.
+    /// A model is about to be loaded, by our leave, and is to take this much, in KiB; `u32::MAX`: nobody knows how much.
     Loading(u32),
     /// It is loaded.
     Loaded,

@@ -258,7 +258,9 @@ impl Local {
     fn load_begins(&self, process: &Process, asked: &Asked<'_>, need: u32, by: &str, now: Instant) -> u64 {
         let free = process.room.get().and_then(|room| room.free);
         self.server.borrow_mut().load_begins(asked, need, free, now);
-        note(process, Event::Loading(need));
+        // To take more than a guess is no sign of anything.
+        let at_most = if self.server.borrow().can_tell(asked.model) { need } else { u32::MAX };
+        note(process, Event::Loading(at_most));
         load_events::model_loading(&self.name, asked.model, u64::from(need) * 1024, by);
         let number = self.loads.get().wrapping_add(1);
         self.loads.set(number);

@@ -210,6 +210,13 @@ impl Server {
                 .is_some_and(|model| model.shape.is_some() || model.was_asked(now))
     }
 
+    /// Whether what a load of it needs is no mere guess: it said what it is made of, or had it before.
+    #[must_use]
+    pub fn can_tell(&self, model: &str) -> bool {
+        let known = |model: &Model| model.seen > 0 || model.shape.as_ref().is_some_and(|it| it.weights > 0);
+        self.model(key(self.kind, model)).is_some_and(known)
+    }
+
     /// Whether the model is loaded; `None`: not known.
     #[must_use]
     pub fn resident(&self, model: &str, now: Instant) -> Option<bool> {

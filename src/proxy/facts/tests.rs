@@ -132,6 +132,25 @@ fn the_predictor_hears_of_loads_and_of_what_is_resident() {
 }
 
 #[test]
+fn a_load_of_which_nothing_is_known_overruns_nothing() {
+    let gateway = gateway(BOX, Pressure::Green);
+    let (server, at) = (local(&gateway), now());
+    server.heard(&gateway.process, Some(says(&[])), at);
+    let loading = || {
+        let held = room::begin(&gateway, &wants("m"), 0, at).unwrap().unwrap();
+        let told = noted(&gateway);
+        drop(held);
+        noted(&gateway);
+        server.heard(&gateway.process, Some(says(&[])), at);
+        told
+    };
+    assert!(matches!(loading()[..], [.., Event::Loading(u32::MAX)]));
+    let shape = crate::memory::need::Shape { weights: 1 << 20, ..Default::default() };
+    server.server.borrow_mut().shape("m", Some(&shape), at);
+    assert!(matches!(loading()[..], [.., Event::Loading(need)] if (1 << 20..2 << 20).contains(&need)));
+}
+
+#[test]
 fn what_two_servers_have_is_one_set() {
     let two = format!("{BOX}{}", BOX.replace("box", "other").replace(":1\"", ":2\""));
     let gateway = gateway(&two, Pressure::Green);
