@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::LIMIT;
 use crate::program::{Answer, CHAT, Folder, Program, SOON, Wire, ask, chat, request, run, target};
+use crate::reload::rewrite;
 use crate::watchdog::overwrite;
 
 const MIB: u64 = 1 << 20;
@@ -254,6 +255,37 @@ fn a_load_that_failed_is_told_and_not_tried_again_at_once() {
         assert_eq!(warm_ups(&box_).len(), 1);
         let status = program.status().await;
         assert_eq!(status.pointer("/targets/0/failed"), Some(&json!(0)), "it is no attempt of anybody's");
+    });
+}
+
+#[test]
+fn a_load_beside_the_requests_outlives_a_reload_and_ends_with_the_program() {
+    run(LIMIT, async {
+        let here = Ollama::default();
+        here.0.borrow_mut().load = "WAIT 60000\nREPLY 200 application/json | {}".to_owned();
+        let (box_, shelf) = (here.start("a").await, Ollama::default().start("b").await);
+        let group = group();
+        let config =
+            target("box", "ollama", &box_, "") + &on_the_lan("ollama", &shelf) + &watched(&group, "");
+        let program = looked(&config).await;
+        assert_eq!(answered_by(&program, &simple()).await, "shelf");
+        program.logged(&["model_loading", "target=box"]).await;
+        let changed = config.replace("kind = \"ollama\"", "kind = \"ollama\"\nweight = 7");
+        rewrite(&program, &format!("listen = [\"127.0.0.1:0\"]\n{changed}"));
+        program.logged(&[" reloaded ", "weight"]).await;
+        for _ in 0..3 {
+            assert_eq!(answered_by(&program, &simple()).await, "shelf", "{}", program.log());
+        }
+        assert_eq!((warm_ups(&box_).len(), box_.counts().aborted), (1, 0));
+        program.terminate();
+        assert_eq!(program.exit_code().await, Some(0));
+        tokio::time::timeout(SOON, async {
+            while box_.counts().aborted == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .expect("its load is given up");
     });
 }
 

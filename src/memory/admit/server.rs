@@ -49,8 +49,8 @@ pub(super) struct Loading {
     pub key: u64,
     name: String,
     need: u32,
-    /// The same before anything was learned.
-    predicted: u32,
+    /// The same before anything was learned; `None`: it is a guess.
+    predicted: Option<u32>,
     /// Free when it began.
     free: Option<u32>,
     /// Nothing else was there, so that nothing else can have gone meanwhile, and it found room: what is less free after
@@ -307,7 +307,7 @@ impl Server {
             model.ratio(now)
         });
         let predicted = u64::from(need) * 1000 / u64::from(ratio.max(1));
-        let predicted = u32::try_from(predicted).unwrap_or(u32::MAX);
+        let predicted = u32::try_from(predicted).ok().filter(|_| self.can_tell(asked.model));
         let alone =
             self.knows_resident(now) && self.resident.is_empty() && free.is_none_or(|free| need <= free);
         let name = asked.model.to_owned();
@@ -321,8 +321,10 @@ impl Server {
         let model = self.models.iter_mut().find(|model| model.key == load.key);
         match went {
             Went::Loaded(took) => {
-                if let (Some(model), Some(took), true) = (model, took, in_time) {
-                    model.took(load.predicted, took, load.alone);
+                if let (Some(model), Some(took), Some(predicted), true) =
+                    (model, took, load.predicted, in_time)
+                {
+                    model.took(predicted, took, load.alone);
                 }
                 self.loaded = Some((load.key, now));
                 // Until the server says it itself.

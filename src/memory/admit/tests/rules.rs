@@ -204,6 +204,20 @@ fn a_load_teaches_what_the_next_one_takes() {
 }
 
 #[test]
+fn a_load_that_was_a_guess_teaches_nothing_about_predictions() {
+    let now = crate::time::now();
+    let mut server = ollama(&[], &[], now);
+    let Loads(guess) = server.ask(&asked("a"), &room(), now) else { panic!() };
+    assert_eq!(guess, limits::NEED_RESERVE);
+    server.load_begins(&asked("a"), guess, Some(16 * GIB), now);
+    server.load_ended(Went::Loaded(Some(5 * GIB)), now);
+    server.heard(&has(&[resident("a", 5 * GIB)]), now);
+    server.heard(&has(&[]), now);
+    let Loads(need) = server.ask(&asked("a"), &room(), now) else { panic!() };
+    assert_eq!(need, 5 * GIB + limits::NEED_RESERVE, "what it took, and the reserve");
+}
+
+#[test]
 fn who_asks_for_the_context_that_is_there_makes_nobody_reload() {
     let now = crate::time::now();
     // By default, which this server's operator has set to 8192: it does not say so.
