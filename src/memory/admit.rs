@@ -4,6 +4,7 @@
 //! request that asks for it has to be looked at before it is sent.
 
 mod decide;
+mod made;
 mod model;
 mod server;
 
