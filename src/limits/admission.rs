@@ -59,6 +59,11 @@ pub const NEED_RATIO_MIN: u16 = 500;
 pub const NEED_RATIO_MAX: u16 = 4000;
 /// After a load that ended for lack of memory the next is thought to need this much more, in thousandths.
 pub const NEED_RATIO_OOM: u32 = 1250;
+/// What was learned beyond a prediction is halved after each such time in which it was not learned again: who is sent away
+/// for it can never show that it was chance, another program's memory.
+pub const NEED_FADE: Duration = Duration::from_secs(3600);
+/// A model that was loaded this long ago at most is in the server's list, or never will be.
+pub const ADMIT_UNLISTED: Duration = Duration::from_secs(10);
 /// Ollama's context by default on a box with less than 24 GiB of memory for models, in tokens; with less than 48 GiB;
 /// with more (MEMORY.md 4.1).
 pub const OLLAMA_CONTEXT: [u32; 3] = [4096, 32_768, 262_144];

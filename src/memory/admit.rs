@@ -4,6 +4,7 @@
 //! request that asks for it has to be looked at before it is sent.
 
 mod decide;
+mod made;
 mod model;
 mod server;
 
@@ -120,7 +121,8 @@ pub struct Outcome {
     pub prompt: Option<u64>,
     /// The answer's tokens, likewise.
     pub output: Option<u64>,
-    /// How much more memory was in use at its height than before it, in KiB, where it was alone and that was seen.
+    /// How much more memory was in use at its height than before it, in KiB, where it was alone and that was seen. Nobody
+    /// fills it in yet: samples are up to a second apart, and what an image takes may have come and gone between two.
     pub grew: Option<u32>,
     /// It was answered to its end: how long that took, and how long it was, tells of others.
     pub whole: bool,

@@ -37,12 +37,13 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// `wanted`: by the signs of now; `near`: not so far above the floor that Amber may end.
-    pub fn step(&mut self, wanted: Pressure, near: bool, hold: u32, ms: u32) -> Pressure {
-        if wanted >= Pressure::Amber || near {
+    /// `wanted`: by the signs of now; `near`: the level at which pressure may not end yet: Amber not far above the floor, Red
+    /// not far below it, though nothing falls any more. Requests let in there took the rest at once.
+    pub fn step(&mut self, wanted: Pressure, near: Pressure, hold: u32, ms: u32) -> Pressure {
+        if wanted.max(near) >= Pressure::Amber {
             self.amber.last = ms;
         }
-        if wanted == Pressure::Red {
+        if wanted.max(near) == Pressure::Red {
             self.red.last = ms;
         }
         let held = match self.level {
@@ -74,27 +75,32 @@ mod tests {
     fn it_rises_at_once_and_falls_after_the_hold() {
         let mut machine = Machine::default();
         let mut step = |wanted, near, ms| machine.step(wanted, near, 15_000, ms);
-        assert_eq!(step(Green, true, 0), Green, "near the floor is no sign");
-        assert_eq!(step(Amber, false, 1000), Amber);
-        assert_eq!(step(Red, false, 2000), Red);
-        assert_eq!(step(Amber, false, 16_999), Red);
-        assert_eq!(step(Amber, false, 17_000), Amber);
-        assert_eq!(step(Green, true, 20_000), Amber);
-        assert_eq!(step(Green, false, 34_999), Amber);
-        assert_eq!(step(Green, false, 35_000), Green);
-        assert_eq!(step(Amber, false, 40_000), Amber);
-        assert_eq!(step(Green, false, 69_999), Amber, "it came back: twice the hold");
-        assert_eq!(step(Green, false, 70_000), Green);
-        assert_eq!(step(Amber, false, 700_000), Amber);
-        assert_eq!(step(Green, false, 715_000), Green, "well for ten minutes: as before");
+        assert_eq!(step(Green, Amber, 0), Green, "near the floor is no sign");
+        assert_eq!(step(Amber, Green, 1000), Amber);
+        assert_eq!(step(Red, Green, 2000), Red);
+        assert_eq!(step(Amber, Green, 16_999), Red);
+        assert_eq!(step(Amber, Green, 17_000), Amber);
+        assert_eq!(step(Green, Amber, 20_000), Amber);
+        assert_eq!(step(Green, Green, 34_999), Amber);
+        assert_eq!(step(Green, Green, 35_000), Green);
+        assert_eq!(step(Amber, Green, 40_000), Amber);
+        assert_eq!(step(Green, Green, 69_999), Amber, "it came back: twice the hold");
+        assert_eq!(step(Green, Green, 70_000), Green);
+        assert_eq!(step(Amber, Green, 700_000), Amber);
+        assert_eq!(step(Green, Green, 715_000), Green, "well for ten minutes: as before");
+        assert_eq!(step(Green, Red, 720_000), Green, "that hardly anything is left alone is no sign");
+        assert_eq!(step(Red, Red, 1_400_000), Red);
+        assert_eq!(step(Green, Red, 1_410_000), Red);
+        assert_eq!(step(Green, Red, 1_424_000), Red, "but keeps it red");
+        assert_eq!(step(Green, Amber, 1_439_000), Amber);
     }
 
     #[test]
     fn amber_that_comes_and_goes_makes_red_no_longer() {
         let (mut machine, mut ms) = (Machine::default(), 0);
         let mut last = |machine: &mut Machine, wanted| {
-            let (level, start) = (machine.step(wanted, false, 15_000, ms), ms);
-            while machine.step(Green, false, 15_000, ms) == level {
+            let (level, start) = (machine.step(wanted, Green, 15_000, ms), ms);
+            while machine.step(Green, Green, 15_000, ms) == level {
                 ms += 1000;
             }
             ms - start
@@ -111,7 +117,7 @@ mod tests {
             let (mut machine, mut rises) = (Machine::default(), 0);
             for (second, wanted) in (0_u32..).zip(wanted) {
                 let before = machine.level;
-                let level = machine.step([Green, Amber, Red][usize::from(wanted)], false, 15_000, second * 1000);
+                let level = machine.step([Green, Amber, Red][usize::from(wanted)], Green, 15_000, second * 1000);
                 rises += u32::from(level > before);
             }
             // 15, 30, 60, 120, 240 and then 300 s each, in an hour.
@@ -125,7 +131,7 @@ mod tests {
                 for second in 0..gap {
                     ms += 1000;
                     let before = machine.level;
-                    let level = machine.step(if second == 0 { Red } else { Green }, false, 15_000, ms);
+                    let level = machine.step(if second == 0 { Red } else { Green }, Green, 15_000, ms);
                     rises += u32::from(level > before);
                 }
             }

@@ -24,7 +24,7 @@ use crate::limits::{
 /// What edgeward itself knows of memory to come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A model is about to be loaded, by our leave, and is to take this much, in KiB.
+    /// A model is about to be loaded, by our leave, and is to take this much, in KiB; `u32::MAX`: nobody knows how much.
     Loading(u32),
     /// It is loaded.
     Loaded,
@@ -296,7 +296,7 @@ pub fn step(state: &mut State, sample: &Sample, now: Instant) -> Decision {
 struct Seen {
     wanted: Pressure,
     /// Not yet a quarter above the floor.
-    near: bool,
+    near: Pressure,
     reason: Reason,
     axis: Axis,
     available: u32,
@@ -309,7 +309,7 @@ struct Seen {
 impl Seen {
     const BLIND: Seen = Seen {
         wanted: Pressure::Green,
-        near: false,
+        near: Pressure::Green,
         reason: Reason::Blind,
         axis: Axis::Host,
         available: 0,
@@ -418,7 +418,11 @@ impl Track {
         };
         Seen {
             wanted,
-            near: available < floor.saturating_add(floor / 4),
+            near: match (lowest, available < floor.saturating_add(floor / 4)) {
+                (true, _) => Pressure::Red,
+                (false, true) => Pressure::Amber,
+                (false, false) => Pressure::Green,
+            },
             reason,
             axis,
             available,

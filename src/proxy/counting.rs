@@ -35,7 +35,7 @@ pub async fn count(job: Job) -> Response<ClientBody> {
 
 /// The target that counted, and its answer. No other is asked than the one that the prompt would go to.
 async fn counted(job: &Job) -> Option<(usize, Vec<u8>)> {
-    let plan = job.plan(&Wants::of(&job.call, None), now());
+    let plan = job.plan(Some(&Wants::of(&job.call, None)), now());
     let first = plan.candidates.first()?;
     let target = job.gateway.config.targets.get(first.target)?;
     if !matches!(target.kind, Kind::Anthropic | Kind::Vllm | Kind::Llamacpp) {

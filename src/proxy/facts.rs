@@ -51,6 +51,8 @@ pub struct Local {
     /// Models of which it is to say what they are made of.
     wanted: RefCell<Vec<String>>,
     load: RefCell<Option<Load>>,
+    /// Loads that have begun, ever.
+    loads: Cell<u64>,
     /// No warm-up before then, and how long the pause after the next failure is.
     warm_again: Cell<Option<(Instant, Duration)>>,
     /// Requests that wait until it has memory for them.
@@ -76,6 +78,8 @@ struct Said {
 /// A load under way.
 #[derive(Debug)]
 struct Load {
+    /// By this it is told from others: whoever began it may see its end late, when another one is under way.
+    number: u64,
     model: String,
     since: Instant,
     /// In KiB: what was free then.
@@ -133,6 +137,12 @@ impl Locals {
         self.changed.notify_waiters();
     }
 
+    /// A number for all that is resident on this box, whichever server has it: memory is one.
+    fn resident_key(&self) -> u64 {
+        let all = self.all.borrow();
+        all.iter().filter_map(|local| local.said.borrow().key).fold(0, u64::wrapping_add)
+    }
+
     /// What loads under way still take, in KiB.
     fn promised(&self, free: Option<u32>, now: Instant) -> u32 {
         let all = self.all.borrow();
@@ -155,6 +165,7 @@ impl Local {
             used: Cell::default(),
             wanted: RefCell::default(),
             load: RefCell::default(),
+            loads: Cell::default(),
             warm_again: Cell::default(),
             waiting: Cell::default(),
         }
@@ -236,27 +247,38 @@ impl Local {
             note(process, Event::Unloaded);
         }
         let key = self.server.borrow().resident_key(now);
-        if key != std::mem::replace(&mut self.said.borrow_mut().key, key)
-            && let Some(key) = key
-        {
-            note(process, Event::Resident(key));
+        // What is not said now is as it was.
+        if key.is_some() && self.said.borrow_mut().key.replace(key.unwrap_or(0)) != key {
+            note(process, Event::Resident(process.locals.resident_key()));
         }
         process.locals.changed();
     }
 
-    /// A load begins that is to take `need` KiB.
-    fn load_begins(&self, process: &Process, asked: &Asked<'_>, need: u32, by: &str, now: Instant) {
+    /// A load begins that is to take `need` KiB. Returns its number.
+    fn load_begins(&self, process: &Process, asked: &Asked<'_>, need: u32, by: &str, now: Instant) -> u64 {
         let free = process.room.get().and_then(|room| room.free);
         self.server.borrow_mut().load_begins(asked, need, free, now);
-        note(process, Event::Loading(need));
+        // To take more than a guess is no sign of anything.
+        let at_most = if self.server.borrow().can_tell(asked.model) { need } else { u32::MAX };
+        note(process, Event::Loading(at_most));
         load_events::model_loading(&self.name, asked.model, u64::from(need) * 1024, by);
-        self.load.replace(Some(Load { model: asked.model.to_owned(), since: now, free }));
+        let number = self.loads.get().wrapping_add(1);
+        self.loads.set(number);
+        self.load.replace(Some(Load { number, model: asked.model.to_owned(), since: now, free }));
+        number
     }
 
-    /// It is over. Nothing happens where none is under way. `Err`: it did not end well, for want of memory or not, and
+    /// The load of this number is over, or whichever is under way. Nothing happens where it is not. `Err`: it did not end well, for want of memory or not, and
     /// why, in words; empty: nobody waited for its end.
-    fn load_over(&self, process: &Process, result: &Result<(), (bool, String)>, now: Instant) {
-        let Some(load) = self.load.take() else { return };
+    fn load_over(
+        &self,
+        process: &Process,
+        number: Option<u64>,
+        result: &Result<(), (bool, String)>,
+        now: Instant,
+    ) {
+        let is = |load: &mut Load| number.is_none_or(|number| load.number == number);
+        let Some(load) = self.load.borrow_mut().take_if(is) else { return };
         let took = now.saturating_duration_since(load.since);
         let left = process.room.get().and_then(|room| room.free);
         let grew = load.free.zip(left).map(|(before, left)| before.saturating_sub(left));
@@ -312,7 +334,7 @@ impl Said {
 pub fn died(gateway: &Gateway, target: usize, out_of_memory: bool, at: Instant) {
     let Some(local) = gateway.locals.get(target).and_then(Option::as_ref) else { return };
     let process = &gateway.process;
-    local.load_over(process, &Err((out_of_memory, "its process ended".to_owned())), at);
+    local.load_over(process, None, &Err((out_of_memory, "its process ended".to_owned())), at);
     local.server.borrow_mut().restarted(at);
     let mut said = local.said.borrow_mut();
     said.fixed = None;

@@ -29,7 +29,7 @@ pub async fn pass(job: Job) {
     let mut account =
         Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began)
             .without_places();
-    let plan = job.plan(&account.terms().wants, at).speaking(job.call.dialect);
+    let plan = job.plan(None, at).speaking(job.call.dialect);
     let mut clock = Clock::new(Rc::clone(&job.cancel), at);
     let stop = match clock.race(None, answer(&job, &plan, &mut account)).await {
         First::Stop(cause) => cause,

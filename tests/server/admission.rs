@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::LIMIT;
 use crate::program::{Answer, CHAT, Folder, Program, SOON, Wire, ask, chat, request, run, target};
+use crate::reload::rewrite;
 use crate::watchdog::overwrite;
 
 const MIB: u64 = 1 << 20;
@@ -28,6 +29,10 @@ struct State {
     size: u64,
     /// A load, as a script.
     load: String,
+    /// It has no other model than `m`.
+    lacks: bool,
+    /// What is loaded is never listed under the name that it was asked for by.
+    hides: bool,
 }
 
 impl Default for State {
@@ -36,6 +41,8 @@ impl Default for State {
             resident: Vec::new(),
             size: 100 * MIB,
             load: "WAIT 300\nREPLY 200 application/json | {}".to_owned(),
+            lacks: false,
+            hides: false,
         }
     }
 }
@@ -49,7 +56,12 @@ impl Ollama {
             let model = body["model"].as_str().unwrap_or_default().to_owned();
             let context = body.pointer("/options/num_ctx").and_then(Value::as_u64).unwrap_or(4096);
             let json = |value: &Value| Script::reply(200, "application/json", value.to_string());
+            if state.lacks && !model.is_empty() && model != "m" {
+                let said = json!({"error": format!("model '{model}' not found")});
+                return Script::reply(404, "application/json", said.to_string());
+            }
             match request.path.as_str() {
+                "/api/ps" if state.hides => json(&json!({"models": []})),
                 "/api/ps" => {
                     let one = |(name, context): &(String, u64)| {
                         json!({"name": name, "model": name, "size": state.size, "size_vram": 0,
@@ -247,6 +259,124 @@ fn a_load_that_failed_is_told_and_not_tried_again_at_once() {
 }
 
 #[test]
+fn a_load_beside_the_requests_outlives_a_reload_and_ends_with_the_program() {
+    run(LIMIT, async {
+        let here = Ollama::default();
+        here.0.borrow_mut().load = "WAIT 60000\nREPLY 200 application/json | {}".to_owned();
+        let (box_, shelf) = (here.start("a").await, Ollama::default().start("b").await);
+        let group = group();
+        let config =
+            target("box", "ollama", &box_, "") + &on_the_lan("ollama", &shelf) + &watched(&group, "");
+        let program = looked(&config).await;
+        assert_eq!(answered_by(&program, &simple()).await, "shelf");
+        program.logged(&["model_loading", "target=box"]).await;
+        let changed = config.replace("kind = \"ollama\"", "kind = \"ollama\"\nweight = 7");
+        rewrite(&program, &format!("listen = [\"127.0.0.1:0\"]\n{changed}"));
+        program.logged(&[" reloaded ", "weight"]).await;
+        for _ in 0..3 {
+            assert_eq!(answered_by(&program, &simple()).await, "shelf", "{}", program.log());
+        }
+        assert_eq!((warm_ups(&box_).len(), box_.counts().aborted), (1, 0));
+        program.terminate();
+        assert_eq!(program.exit_code().await, Some(0));
+        tokio::time::timeout(SOON, async {
+            while box_.counts().aborted == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .expect("its load is given up");
+    });
+}
+
+#[test]
+fn what_the_server_does_not_have_is_never_loaded() {
+    run(LIMIT, async {
+        let here = Ollama::default();
+        here.0.borrow_mut().lacks = true;
+        let (box_, shelf) = (here.start("a").await, Ollama::default().start("b").await);
+        let group = group();
+        let config =
+            target("box", "ollama", &box_, "") + &on_the_lan("ollama", &shelf) + &watched(&group, "");
+        let program = looked(&config).await;
+        let other = json!({"model": "typo", "messages": [{"role": "user", "content": "hi"}]});
+        assert_eq!(answered_by(&program, &other).await, "shelf");
+        // Nobody else may have it: the server says what it says, and nothing was loaded.
+        let near = [("x-edgeward-local-only", "true")];
+        let answer = ask(program.addr, "POST", OLLAMA, &near, &other.to_string()).await;
+        assert_eq!(answer.status, 404, "{}", answer.text());
+        // What it has is loaded all the same.
+        assert_eq!(answered_by(&program, &simple()).await, "shelf");
+        program.logged(&["model_loaded", "target=box", "model=m"]).await;
+        assert_eq!(warm_ups(&box_).len(), 1);
+        let told = |line: &str| line.contains("model_load") && line.contains("typo");
+        assert!(!program.log().lines().any(told), "{}", program.log());
+    });
+}
+
+#[test]
+fn a_model_that_the_server_never_lists_is_loaded_once() {
+    run(LIMIT, async {
+        let here = Ollama::default();
+        here.0.borrow_mut().hides = true;
+        let (box_, shelf) = (here.start("a").await, Ollama::default().start("b").await);
+        let group = group();
+        let config =
+            target("box", "ollama", &box_, "") + &on_the_lan("ollama", &shelf) + &watched(&group, "");
+        let program = looked(&config).await;
+        assert_eq!(answered_by(&program, &simple()).await, "shelf");
+        program.logged(&["model_loaded", "target=box", "model=m"]).await;
+        let here = async { while answered_by(&program, &simple()).await != "box" {} };
+        tokio::time::timeout(SOON, here).await.expect("it goes there");
+        for _ in 0..5 {
+            assert_eq!(answered_by(&program, &simple()).await, "box", "{}", program.log());
+        }
+        assert_eq!(warm_ups(&box_).len(), 1);
+    });
+}
+
+#[test]
+fn more_context_than_a_model_was_trained_for_is_no_other_context() {
+    run(LIMIT, async {
+        let here = Ollama::default();
+        here.0.borrow_mut().resident = vec![("m:latest".to_owned(), 131_072)];
+        let (box_, shelf) = (here.start("a").await, Ollama::default().start("b").await);
+        let group = group();
+        let config = target("box", "ollama", &box_, "")
+            + &on_the_lan("ollama", &shelf)
+            + &watched(&group, "warm_up = false");
+        let program = looked(&config).await;
+        assert_eq!(answered_by(&program, &with_context(1_000_000)).await, "box", "{}", program.log());
+    });
+}
+
+#[test]
+fn a_server_that_cannot_say_what_it_has_is_asked_all_the_same() {
+    run(LIMIT, async {
+        for says in ["WAIT 60000", "REPLY 500 application/json | {}", "REPLY 200 text/html | <html>"] {
+            let good = healthy("a");
+            let box_ = SimServer::start(Behaviour::by(move |request| match request.path.as_str() {
+                "/api/ps" => parse(says).unwrap(),
+                _ => good.answer(request),
+            }));
+            let (box_, shelf) = (box_.await.unwrap(), Ollama::default().start("b").await);
+            let group = group();
+            let config =
+                target("box", "ollama", &box_, "") + &on_the_lan("ollama", &shelf) + &watched(&group, "");
+            let program = Program::start(&config).await;
+            program.until_metric("edgeward_memory_pressure", 0.0).await;
+            let start = edgeward::time::now();
+            for _ in 0..30 {
+                assert_eq!(answered_by(&program, &simple()).await, "box", "{says}: {}", program.log());
+            }
+            // Only who comes before it is known that it does not say waits for that.
+            assert!(start.elapsed() < Duration::from_secs(6), "{says}: {:?}", start.elapsed());
+            assert!(warm_ups(&box_).is_empty());
+        }
+    });
+}
+
+#[test]
 fn embeddings_are_warmed_by_an_empty_embedding() {
     run(LIMIT, async {
         let (box_, shelf) = (Ollama::default().start("a").await, Ollama::default().start("b").await);
@@ -439,6 +569,44 @@ fn who_waits_for_memory_waits_for_the_queues_time() {
         let status = program.status().await;
         assert_eq!(status.pointer("/targets/0/failed"), Some(&json!(0)), "{status}");
         assert_eq!(status.pointer("/targets/0/local/waiting"), Some(&json!(0)), "{status}");
+    });
+}
+
+#[test]
+fn what_only_reads_is_asked_of_the_first_whatever_is_loaded_there() {
+    run(LIMIT, async {
+        let here = Ollama::default();
+        here.0.borrow_mut().size = 5000 * MIB;
+        let (box_, shelf) = (here.start("a").await, Ollama::default().start("b").await);
+        let group = group();
+        let config =
+            target("box", "ollama", &box_, "") + &on_the_lan("ollama", &shelf) + &watched(&group, "");
+        let program = looked(&config).await;
+        for (method, path, body) in
+            [("GET", "/api/tags", ""), ("GET", "/api/ps", ""), ("POST", "/api/show", "{\"model\":\"m\"}")]
+        {
+            let answer = ask(program.addr, method, path, &[], body).await;
+            assert_eq!(answer.header("x-edgeward-target"), Some("box"), "{path}: {}", answer.text());
+        }
+        let status = program.status().await;
+        assert_eq!(status.pointer("/targets/0/local/in_flight"), Some(&json!(0)), "{status}");
+    });
+}
+
+#[test]
+fn who_is_asked_in_another_dialect_is_somebody_else_too() {
+    run(LIMIT, async {
+        let here = Ollama::default();
+        // Its load takes until the test is over.
+        here.0.borrow_mut().load = "WAIT 60000\nREPLY 500 application/json | {}".to_owned();
+        let (box_, shelf) = (here.start("a").await, SimServer::start(healthy("b")).await.unwrap());
+        let group = group();
+        let config =
+            target("box", "ollama", &box_, "") + &on_the_lan("openai", &shelf) + &watched(&group, "");
+        let program = looked(&config).await;
+        assert_eq!(answered_by(&program, &simple()).await, "shelf", "{}", program.log());
+        program.logged(&["model_loading", "target=box"]).await;
+        assert_eq!(answered_by(&program, &simple()).await, "shelf", "it would wait for the load");
     });
 }
 

@@ -15,7 +15,7 @@ use crate::program::{CHAT, Program, Wire, ask, chat, find, quiet, request, run, 
 const HERE: &str = "listen = [\"127.0.0.1:0\"]\n";
 
 /// Puts another configuration in the file's place, as an editor does.
-fn rewrite(program: &Program, config: &str) {
+pub fn rewrite(program: &Program, config: &str) {
     let new = program.folder.write("edgeward.toml.new", &format!("{config}{}", quiet(config)));
     std::fs::rename(new, program.folder.0.join("edgeward.toml")).unwrap();
 }

@@ -33,7 +33,11 @@ impl Server {
         let refused = match self.place(asked, room, now) {
             Place::There => self.resident_refuses(asked, room, now),
             _ if room.pressure != Pressure::Green => Some(NoRoom::NotResident),
-            Place::Absent => return self.load(asked, None, room, now),
+            Place::Absent => match self.load(asked, None, room, now) {
+                // To load it again would show nothing else.
+                Admission::Loads(_) if self.is_unlisted(asked) => self.resident_refuses(asked, room, now),
+                admission => return admission,
+            },
             Place::Other(other) => return self.load(asked, Some(other), room, now),
         };
         refused.map_or(Admission::Goes, Admission::Not)
@@ -62,6 +66,10 @@ impl Server {
             None if remembered && self.model(key).is_some_and(|model| model.shape.is_some()) => Place::Absent,
             None => Place::There,
         }
+    }
+
+    fn is_unlisted(&self, asked: &Asked<'_>) -> bool {
+        self.model(key(self.kind, asked.model)).is_some_and(|model| model.unlisted)
     }
 
     fn is_loading(&self, key: u64, now: Instant) -> bool {
@@ -138,7 +146,7 @@ impl Server {
             return if waits { Admission::Goes } else { Admission::Not(NoRoom::Loading) };
         }
         let predicted = self.predicted(asked, room);
-        let need = self.model(key).map_or(predicted, |model| model.corrected(predicted));
+        let need = self.model(key).map_or(predicted, |model| model.corrected(predicted, now));
         let Some(free) = room.free else { return Admission::Loads(need) };
         let free = free.saturating_sub(room.floor).saturating_sub(room.promised);
         // What comes back once idle models are thrown out, and once those are that answer.
@@ -182,7 +190,7 @@ impl Server {
         if room.pressure != Pressure::Green && (tokens > ADMIT_SMALL_TOKENS || asked.image) {
             return Some(NoRoom::NotSmall(tokens));
         }
-        self.grows(key, asked, room).or_else(|| {
+        self.grows(key, asked, room, now).or_else(|| {
             // All of these only cost time; without anybody else that is better spent at the server.
             let cloud = room.cloud?;
             self.waits(key, cloud, now).or_else(|| self.is_full(tokens, now))
@@ -190,12 +198,12 @@ impl Server {
     }
 
     /// An image, or a prompt longer than any before.
-    fn grows(&self, key: u64, asked: &Asked<'_>, room: &Room) -> Option<NoRoom> {
+    fn grows(&self, key: u64, asked: &Asked<'_>, room: &Room, now: Instant) -> Option<NoRoom> {
         if self.kind == Kind::Vllm {
             // It took all of its memory when it began.
             return None;
         }
-        let need = self.model(key)?.spike(asked.image, asked.prompt);
+        let need = self.model(key)?.spike(asked.image, asked.prompt, now);
         let free = room.free?.saturating_sub(room.floor).saturating_sub(room.promised);
         (need > free).then_some(NoRoom::TooLarge { need, free })
     }

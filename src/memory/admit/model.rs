@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::Runner;
 use crate::limits::{
-    ADMIT_IMAGE_SPIKE, ADMIT_OUTPUT, ADMIT_OUTPUTS, ADMIT_SERVICE, NEED_RATIO_MAX, NEED_RATIO_MIN,
-    NEED_RATIO_OOM,
+    ADMIT_IMAGE_SPIKE, ADMIT_OUTPUT, ADMIT_OUTPUTS, ADMIT_SERVICE, ADMIT_SHAPE_AGAIN, NEED_FADE,
+    NEED_RATIO_MAX, NEED_RATIO_MIN, NEED_RATIO_OOM,
 };
 use crate::memory::need::{Shape, share};
 
@@ -26,19 +26,24 @@ pub(super) struct Model {
     pub shape: Option<Shape>,
     /// See [`Model::shape`].
     pub shape_asked: Option<Instant>,
+    /// The server does not have it at all, as it said then.
+    pub missing: bool,
+    /// It was loaded, and the server does not list it: it goes by another name there, runs elsewhere, or is let go at
+    /// once.
+    pub unlisted: bool,
     /// What it took when it was last seen resident, in KiB; 0: never seen.
     pub seen: u32,
     /// Options of the last request that it was resident for; `None`: somebody else's.
     pub options: Option<Runner>,
-    /// What it took ÷ what was predicted, in thousandths: near the most of what was seen.
-    pub ratio: u16,
+    /// What it took ÷ what was predicted, in thousandths: near the most of what was seen. See [`Model::ratio`].
+    ratio: u16,
     /// The longest prompt that it survived, in tokens.
     pub longest: u64,
     outputs: Outputs,
     /// Milliseconds that a request holds its slot, on average; 0: not known.
     service: u32,
     /// What requests took beyond what was loaded, in KiB: any request's, and one's with an image.
-    grew: [Option<u32>; 2],
+    grew: [Option<(u32, Instant)>; 2],
 }
 
 impl Model {
@@ -51,6 +56,8 @@ impl Model {
             answered_at_once: 0,
             shape: None,
             shape_asked: None,
+            missing: false,
+            unlisted: false,
             seen: 0,
             options: None,
             ratio: 1000,
@@ -59,6 +66,11 @@ impl Model {
             service: 0,
             grew: [None; 2],
         }
+    }
+
+    /// Whether the server was asked what it is made of not long ago.
+    pub fn was_asked(&self, now: Instant) -> bool {
+        self.shape_asked.is_some_and(|at| now.saturating_duration_since(at) < ADMIT_SHAPE_AGAIN)
     }
 
     /// [`Model::output`] of a model of which nothing is known.
@@ -79,9 +91,27 @@ impl Model {
         }
     }
 
-    /// What a request may take beyond what is loaded: nothing, where its like was seen and took nothing.
-    pub fn spike(&self, image: bool, prompt: u64) -> u32 {
-        let [any, with_image] = self.grew;
+    /// It is asked for. What was learned too long ago to hold is forgotten.
+    pub fn touch(&mut self, now: Instant) {
+        (self.ratio, self.used) = (self.ratio(now), now);
+    }
+
+    /// What it takes ÷ what is predicted, in thousandths. What is above the prediction fades while the model is not asked
+    /// for here: who is never let in shows nothing better.
+    pub fn ratio(&self, now: Instant) -> u16 {
+        let above = self.ratio.saturating_sub(1000);
+        self.ratio - above + above.checked_shr(fades(self.used, now)).unwrap_or(0)
+    }
+
+    /// What a request may take beyond what is loaded: nothing, where its like was seen and took nothing. What is above
+    /// the first guess fades, likewise.
+    pub fn spike(&self, image: bool, prompt: u64, now: Instant) -> u32 {
+        let [any, with_image] = self.grew.map(|grew| {
+            grew.map(|(kib, at)| {
+                let faded = kib.checked_shr(fades(at, now)).unwrap_or(0);
+                faded.max(kib.min(ADMIT_IMAGE_SPIKE))
+            })
+        });
         if image {
             with_image.unwrap_or(ADMIT_IMAGE_SPIKE)
         } else if prompt > self.longest {
@@ -107,10 +137,10 @@ impl Model {
     }
 
     /// A request made memory grow by this much.
-    pub fn grew(&mut self, image: bool, kib: u32) {
+    pub fn grew(&mut self, image: bool, kib: u32, now: Instant) {
         for grew in self.grew.iter_mut().skip(usize::from(image)).take(1) {
             // The most counts, and fades.
-            *grew = Some(grew.map_or(kib, |before| (before - before / 16).max(kib)));
+            *grew = Some((grew.map_or(kib, |(before, _)| (before - before / 16).max(kib)), now));
         }
     }
 
@@ -129,21 +159,27 @@ impl Model {
     }
 
     /// It ended for lack of memory; with an image, or over a long prompt, where that was while it answered.
-    pub fn ran_out(&mut self, while_answering: Option<bool>) {
+    pub fn ran_out(&mut self, while_answering: Option<bool>, now: Instant) {
         let more = u32::from(self.ratio) * NEED_RATIO_OOM / 1000;
         self.ratio = u16::try_from(more).unwrap_or(NEED_RATIO_MAX).clamp(NEED_RATIO_MIN, NEED_RATIO_MAX);
         if let Some(image) = while_answering {
-            let before = self.spike(image, u64::MAX).max(ADMIT_IMAGE_SPIKE / 2);
-            self.grew(image, before.saturating_mul(2));
+            let before = self.spike(image, u64::MAX, now).max(ADMIT_IMAGE_SPIKE / 2);
+            self.grew(image, before.saturating_mul(2), now);
         }
     }
 
     /// What a prediction comes to, in KiB; never less than the weights, which a load that is mapped from a file seems
     /// not to take, and does.
-    pub fn corrected(&self, predicted: u32) -> u32 {
+    pub fn corrected(&self, predicted: u32, now: Instant) -> u32 {
         let least = self.shape.as_ref().map_or(0, |shape| shape.weights.saturating_add(shape.projector));
-        share(predicted, self.ratio.into()).max(least)
+        share(predicted, self.ratio(now).into()).max(least)
     }
+}
+
+/// How often what was learned then has been halved since.
+fn fades(then: Instant, now: Instant) -> u32 {
+    let times = now.saturating_duration_since(then).as_secs() / NEED_FADE.as_secs();
+    u32::try_from(times).unwrap_or(u32::MAX)
 }
 
 /// How often answers were how long, in halves of octaves. Old ones fade.
@@ -208,36 +244,57 @@ mod tests {
 
     #[test]
     fn a_ratio_rises_at_once_falls_slowly_and_stays_in_bounds() {
-        let mut model = Model::new(1, crate::time::now());
+        let now = crate::time::now();
+        let mut model = Model::new(1, now);
         model.took(1000, 1300, false);
-        assert_eq!((model.ratio, model.corrected(1000)), (1300, 1300));
+        assert_eq!((model.ratio, model.corrected(1000, now)), (1300, 1300));
         model.took(1000, 980, false);
         assert_eq!(model.ratio, 1300, "something else may have gone meanwhile");
         model.took(1000, 980, true);
         assert_eq!(model.ratio, 1280);
-        model.ran_out(None);
+        model.ran_out(None, now);
         assert_eq!(model.ratio, 1600);
-        (0..20).for_each(|_| model.ran_out(None));
+        (0..20).for_each(|_| model.ran_out(None, now));
         assert_eq!(model.ratio, NEED_RATIO_MAX);
         (0..2000).for_each(|_| model.took(1000, 0, true));
         assert!(model.ratio < 520 && model.ratio >= NEED_RATIO_MIN, "{}", model.ratio);
         model.took(0, u32::MAX, true);
         assert_eq!(model.ratio, NEED_RATIO_MAX);
-        assert_eq!(model.corrected(u32::MAX), u32::MAX);
+        assert_eq!(model.corrected(u32::MAX, now), u32::MAX);
     }
 
     #[test]
     fn what_grew_before_is_kept_free() {
-        let mut model = Model::new(1, crate::time::now());
-        assert_eq!(model.spike(false, 100_000), 0);
-        assert_eq!(model.spike(true, 10), ADMIT_IMAGE_SPIKE);
-        model.grew(true, 1600);
-        model.grew(true, 0);
-        assert_eq!(model.spike(true, 10), 1500);
+        let now = crate::time::now();
+        let mut model = Model::new(1, now);
+        assert_eq!(model.spike(false, 100_000, now), 0);
+        assert_eq!(model.spike(true, 10, now), ADMIT_IMAGE_SPIKE);
+        model.grew(true, 1600, now);
+        model.grew(true, 0, now);
+        assert_eq!(model.spike(true, 10, now), 1500);
         model.longest = 1000;
-        model.grew(false, 800);
-        assert_eq!((model.spike(false, 1000), model.spike(false, 1001)), (0, 800));
-        model.ran_out(Some(false));
-        assert!(model.spike(false, 1001) >= ADMIT_IMAGE_SPIKE);
+        model.grew(false, 800, now);
+        assert_eq!((model.spike(false, 1000, now), model.spike(false, 1001, now)), (0, 800));
+        model.ran_out(Some(false), now);
+        assert!(model.spike(false, 1001, now) >= ADMIT_IMAGE_SPIKE);
+    }
+
+    #[test]
+    fn what_was_learned_of_one_that_is_never_let_in_fades() {
+        let now = crate::time::now();
+        let later = |hours: u64| now + NEED_FADE * u32::try_from(hours).unwrap();
+        let mut model = Model::new(1, now);
+        model.took(1000, 3000, true);
+        (0..3).for_each(|_| model.ran_out(Some(true), now));
+        assert_eq!((model.ratio(now), model.spike(true, 1, now)), (4000, 8 * ADMIT_IMAGE_SPIKE));
+        assert_eq!((model.ratio(later(1)), model.spike(true, 1, later(1))), (2500, 4 * ADMIT_IMAGE_SPIKE));
+        assert_eq!((model.ratio(later(99)), model.spike(true, 1, later(99))), (1000, ADMIT_IMAGE_SPIKE));
+        model.touch(later(1));
+        assert_eq!(model.ratio(later(1)), 2500, "asked for, it does not come back");
+        // One that takes less stays so.
+        model.took(1000, 100, true);
+        (0..99).for_each(|_| model.took(1000, 500, true));
+        let low = model.ratio(later(1));
+        assert!(low < 600 && model.ratio(later(50)) == low, "{low}");
     }
 }

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use super::model::Model;
 use super::{Asked, Outcome, Settings, Ticket, Went};
 use crate::config::Kind;
-use crate::limits::{ADMIT_FACTS, ADMIT_LOAD, ADMIT_MODELS, ADMIT_RESIDENT, ADMIT_SHAPE_AGAIN, ADMIT_STALE};
+use crate::limits::{ADMIT_FACTS, ADMIT_LOAD, ADMIT_MODELS, ADMIT_RESIDENT, ADMIT_STALE, ADMIT_UNLISTED};
 use crate::memory::facts::{Facts, Resident, bare};
-use crate::memory::need::Shape;
 
 /// One local server. Of bounded size. What was learned outlives what is known of this moment.
 #[derive(Debug)]
@@ -34,6 +33,8 @@ pub struct Server {
     /// At most [`ADMIT_MODELS`].
     models: Vec<Model>,
     pub(super) load: Option<Loading>,
+    /// What was loaded last and is not in a list yet, and when that was.
+    loaded: Option<(u64, Instant)>,
     pub(super) in_flight: u32,
     /// Tokens, of all that are there.
     pub(super) reserved: u64,
@@ -47,8 +48,8 @@ pub(super) struct Loading {
     pub key: u64,
     name: String,
     need: u32,
-    /// The same before anything was learned.
-    predicted: u32,
+    /// The same before anything was learned; `None`: it is a guess.
+    predicted: Option<u32>,
     /// Free when it began.
     free: Option<u32>,
     /// Nothing else was there, so that nothing else can have gone meanwhile, and it found room: what is less free after
@@ -92,6 +93,7 @@ impl Server {
             preempted: None,
             models: Vec::new(),
             load: None,
+            loaded: None,
             in_flight: 0,
             reserved: 0,
             explored: None,
@@ -111,11 +113,17 @@ impl Server {
             let before = std::mem::take(&mut self.resident);
             // What is being loaded by our leave has our options, whether it is listed yet or not.
             let loading = self.load.as_ref().map(|load| load.key);
+            if let Some((key, at)) = self.loaded.take()
+                && now.saturating_duration_since(at) <= ADMIT_UNLISTED
+                && let Some(model) = self.models.iter_mut().find(|model| model.key == key)
+            {
+                model.unlisted = true;
+            }
             for resident in list.iter().take(ADMIT_RESIDENT) {
                 let key = key(self.kind, &resident.name);
                 self.resident.push((key, resident.clone()));
                 let Some(model) = self.models.iter_mut().find(|model| model.key == key) else { continue };
-                model.seen = resident.size;
+                (model.seen, model.unlisted, model.missing) = (resident.size, false, false);
                 let same = |(other, was): &(u64, Resident)| {
                     *other == key && (was.context.is_none() || was.context == resident.context)
                 };
@@ -157,35 +165,12 @@ impl Server {
     pub fn restarted(&mut self, now: Instant) {
         self.resident.clear();
         (self.listed_at, self.silent) = (Some(now), false);
-        self.load = None;
+        (self.load, self.loaded) = (None, None);
         (self.others, self.waiting, self.cache_used) = (None, None, None);
         (self.preemptions, self.preempted) = (None, None);
         for model in &mut self.models {
-            (model.options, model.answered_at_once) = (None, 0);
+            (model.options, model.answered_at_once, model.unlisted) = (None, 0, false);
         }
-    }
-
-    /// What a model is made of, by `/api/show` and its like, its size included; `None`: the server did not say. Asked
-    /// for where [`Server::knows`] says no.
-    pub fn shape(&mut self, model: &str, shape: Option<&Shape>, now: Instant) {
-        let key = key(self.kind, model);
-        if let Some(model) = self.entry(key, now) {
-            model.shape_asked = Some(now);
-            if shape.is_some() {
-                model.shape = shape.cloned();
-            }
-        }
-    }
-
-    /// Whether it is known what the model needs, or was asked for not long ago. Where it is not, and the model is not
-    /// resident, whoever admits should ask the server first: what it needs is a guess otherwise.
-    #[must_use]
-    pub fn knows(&self, model: &str, now: Instant) -> bool {
-        let asked = |at: Instant| now.saturating_duration_since(at) < ADMIT_SHAPE_AGAIN;
-        !self.loads()
-            || self
-                .model(key(self.kind, model))
-                .is_some_and(|model| model.shape.is_some() || model.shape_asked.is_some_and(asked))
     }
 
     /// Whether the model is loaded; `None`: not known.
@@ -219,10 +204,16 @@ impl Server {
         if queued {
             self.explored = Some(now);
         }
+        // One that asks for the context which is there changes nothing, whoever asked for that.
+        let there =
+            self.resident.iter().find(|(other, _)| *other == key).and_then(|(_, there)| there.context);
+        let same = there.is_some() && asked.options.num_ctx == there;
         let model = self.entry(key, now).map(|model| {
-            model.used = now;
+            model.touch(now);
             model.in_flight = model.in_flight.saturating_add(1);
-            model.options = Some(asked.options);
+            if !same {
+                model.options = Some(asked.options);
+            }
             key
         });
         self.in_flight = self.in_flight.saturating_add(1);
@@ -247,7 +238,7 @@ impl Server {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.reserved = self.reserved.saturating_sub(ticket.tokens);
         let Some(model) = self.of(&ticket) else { return };
-        model.used = now;
+        model.touch(now);
         model.in_flight = model.in_flight.saturating_sub(1);
         model.answering = model.answering.saturating_sub(u32::from(ticket.answers.is_some()));
         if outcome.whole {
@@ -257,9 +248,9 @@ impl Server {
             model.longest = model.longest.max(outcome.prompt.unwrap_or(0));
         }
         if outcome.out_of_memory {
-            model.ran_out(Some(ticket.image));
+            model.ran_out(Some(ticket.image), now);
         } else if let Some(kib) = outcome.grew {
-            model.grew(ticket.image, kib);
+            model.grew(ticket.image, kib, now);
         }
     }
 
@@ -267,12 +258,12 @@ impl Server {
     pub fn load_begins(&mut self, asked: &Asked<'_>, need: u32, free: Option<u32>, now: Instant) {
         let key = key(self.kind, asked.model);
         let ratio = self.entry(key, now).map_or(1000, |model| {
-            model.used = now;
+            model.touch(now);
             model.options = Some(asked.options);
-            model.ratio
+            model.ratio(now)
         });
         let predicted = u64::from(need) * 1000 / u64::from(ratio.max(1));
-        let predicted = u32::try_from(predicted).unwrap_or(u32::MAX);
+        let predicted = u32::try_from(predicted).ok().filter(|_| self.can_tell(asked.model));
         let alone =
             self.knows_resident(now) && self.resident.is_empty() && free.is_none_or(|free| need <= free);
         let name = asked.model.to_owned();
@@ -286,9 +277,12 @@ impl Server {
         let model = self.models.iter_mut().find(|model| model.key == load.key);
         match went {
             Went::Loaded(took) => {
-                if let (Some(model), Some(took), true) = (model, took, in_time) {
-                    model.took(load.predicted, took, load.alone);
+                if let (Some(model), Some(took), Some(predicted), true) =
+                    (model, took, load.predicted, in_time)
+                {
+                    model.took(predicted, took, load.alone);
                 }
+                self.loaded = Some((load.key, now));
                 // Until the server says it itself.
                 let known = self.resident.iter().any(|(key, _)| *key == load.key);
                 if !known && self.resident.len() < ADMIT_RESIDENT {
@@ -299,7 +293,7 @@ impl Server {
             }
             Went::OutOfMemory => {
                 if let Some(model) = model {
-                    model.ran_out(None);
+                    model.ran_out(None, now);
                 }
                 // What was there before it may be gone, too: Ollama throws out all.
                 self.resident.clear();
@@ -406,7 +400,7 @@ impl Server {
     }
 
     /// The model's; `None`: so many are in use that there is no place for another.
-    fn entry(&mut self, key: u64, now: Instant) -> Option<&mut Model> {
+    pub(super) fn entry(&mut self, key: u64, now: Instant) -> Option<&mut Model> {
         let known = self.models.iter().position(|model| model.key == key);
         let at = match known {
             Some(at) => at,

@@ -111,9 +111,15 @@ pub fn ollama_size(body: &[u8], model: &str) -> Option<u32> {
     size.filter(|size| *size > 0)
 }
 
+const LATEST: &str = ":latest";
+
 /// A name without what Ollama adds by itself (`types/model/name.go`): host, namespace and tag by default.
 pub(in crate::memory) fn bare(name: &str) -> &str {
     let name = name.strip_prefix("registry.ollama.ai/").unwrap_or(name);
     let name = name.strip_prefix("library/").unwrap_or(name);
-    name.strip_suffix(":latest").unwrap_or(name)
+    let tag = name.len().saturating_sub(LATEST.len());
+    match (name.get(..tag), name.get(tag..)) {
+        (Some(bare), Some(tag)) if tag.eq_ignore_ascii_case(LATEST) => bare,
+        _ => name,
+    }
 }

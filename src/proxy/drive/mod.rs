@@ -92,8 +92,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Who is asked, by what is known now.
-    pub(super) fn plan(&self, wants: &Wants, at: Instant) -> Plan {
+    /// Who is asked, by what is known now. Without `wants` it takes no memory to speak of.
+    pub(super) fn plan(&self, wants: Option<&Wants>, at: Instant) -> Plan {
         let gateway = &self.gateway;
         let key = gateway.accounts.of_key(&gateway.config.keys, self.client.as_deref());
         let when = gateway.when(at);
@@ -107,9 +107,8 @@ impl Job {
         };
         let cloud = std::cell::OnceCell::new();
         let memory = |target: usize| {
-            if gateway.locals.get(target).is_none_or(Option::is_none) {
-                return Admission::Goes;
-            }
+            let watched = gateway.locals.get(target).is_some_and(Option::is_some);
+            let Some(wants) = wants.filter(|_| watched) else { return Admission::Goes };
             let cloud = cloud.get_or_init(|| room::cloud(gateway, &self.call, self.egress, at));
             room::admission(gateway, wants, target, *cloud, at)
         };
@@ -137,7 +136,7 @@ pub async fn drive(job: Job) {
     facts::look(&job.gateway, &job.call).await;
     let at = now();
     job.gateway.process.retries.borrow_mut().request(at);
-    let mut plan = job.plan(&account.terms().wants, at);
+    let mut plan = job.plan(Some(&account.terms().wants), at);
     let resume = Resume::new(&job, &mut plan);
     let first = plan.waits_for().or(plan.candidates.first());
     let total = first.map_or(limits::TOTAL, |first| first.deadlines.total);

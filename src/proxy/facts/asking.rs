@@ -9,7 +9,9 @@ use http::{Method, StatusCode};
 use tokio::task::JoinSet;
 
 use super::Local;
+use crate::cause::Cause;
 use crate::config::Kind;
+use crate::dialect;
 use crate::dialect::request::{Call, quote};
 use crate::health::Pressure;
 use crate::limits;
@@ -98,7 +100,9 @@ fn stale<'a>(gateway: &'a Gateway, call: &'a Call, at: Instant) -> impl Iterator
         }
         let old = said.at.is_none_or(|said| at.saturating_duration_since(said) > limits::LOCAL_EVERY_OLLAMA);
         let server = local.server.borrow();
-        let new = server.resident(model, at) != Some(true) && !server.knows(model, at);
+        // What a context comes to depends on what the model was trained for.
+        let there = server.resident(model, at) == Some(true) && call.options.num_ctx.is_none();
+        let new = !there && !server.knows(model, at);
         if new {
             local.want(model);
         }
@@ -132,8 +136,13 @@ async fn ask(gateway: &Gateway, target: usize, local: &Local) {
         let wanted = std::mem::take(&mut *local.wanted.borrow_mut());
         if answers {
             for model in wanted {
-                let shape = tokio::time::timeout(limits::LOCAL_ASK_TIME, asking.shape(&model)).await;
-                local.server.borrow_mut().shape(&model, shape.ok().flatten().as_ref(), now());
+                let said = tokio::time::timeout(limits::LOCAL_ASK_TIME, asking.shape(&model)).await;
+                let mut server = local.server.borrow_mut();
+                match said.unwrap_or(Made::Unsaid) {
+                    Made::Of(shape) => server.shape(&model, Some(&shape), now()),
+                    Made::Unsaid => server.shape(&model, None, now()),
+                    Made::Nothing => server.has_not(&model, now()),
+                }
             }
         }
         let at = now();
@@ -143,6 +152,14 @@ async fn ask(gateway: &Gateway, target: usize, local: &Local) {
     }
     local.asking.set(false);
     gateway.process.locals.changed();
+}
+
+/// What a model is made of.
+enum Made {
+    Of(Shape),
+    Unsaid,
+    /// There is no such model.
+    Nothing,
 }
 
 /// One server, asked.
@@ -185,16 +202,26 @@ impl Asking<'_> {
         said.then_some(facts)
     }
 
-    /// What a model of Ollama's is made of. `None`: it does not say.
-    async fn shape(&self, model: &str) -> Option<Shape> {
+    /// What a model of Ollama's is made of.
+    async fn shape(&self, model: &str) -> Made {
         let body = [b"{\"model\":", quote(model).as_slice(), b"}"].concat();
-        let (status, said) =
-            beside::ask(self.gateway, self.target, Method::POST, "/api/show", body).await.ok()?;
-        let mut shape = facts::ollama_show(said.get(..).filter(|_| status == StatusCode::OK)?)?;
+        let asked = beside::ask(self.gateway, self.target, Method::POST, "/api/show", body).await;
+        let mut shape = match asked {
+            Ok((StatusCode::NOT_FOUND, said)) => {
+                // Not the endpoint that is missing.
+                let cause = dialect::classify_status(StatusCode::NOT_FOUND.as_u16(), &said);
+                return if cause == Cause::ModelMissing { Made::Nothing } else { Made::Unsaid };
+            }
+            Ok((StatusCode::OK, said)) => match facts::ollama_show(&said) {
+                Some(shape) => shape,
+                None => return Made::Unsaid,
+            },
+            Ok(_) | Err(_) => return Made::Unsaid,
+        };
         if let Some(size) = facts::ollama_size(&self.get("/api/tags").await.unwrap_or_default(), model) {
             shape.weights = size;
         }
-        Some(shape)
+        Made::Of(shape)
     }
 
     async fn read(&self, path: &str, facts: &mut Facts, read: fn(&[u8], &mut Facts) -> bool) -> bool {

@@ -92,7 +92,7 @@ pub fn cloud(gateway: &Gateway, call: &Call, egress: Egress, at: Instant) -> Opt
     let others = targets.filter(|(_, target)| {
         target.place != Place::Local
             && egress.allows(target.place)
-            && route::speaks(target.kind, call.dialect)
+            && route::wire(target.kind, call.dialect).is_some()
             && target.models.resolve(&call.model).is_some()
     });
     let fit = others.filter_map(|(index, _)| {
@@ -152,8 +152,8 @@ pub struct Held {
     gateway: Rc<Gateway>,
     local: Rc<Local>,
     ticket: Option<Ticket>,
-    /// Its model is loaded by it.
-    loads: bool,
+    /// The load of its model, which it has begun.
+    loads: Option<u64>,
 }
 
 /// An attempt at `target` begins. `None`: nothing is taken there.
@@ -176,19 +176,18 @@ pub fn begin(
     }
     let process = &gateway.process;
     let loads = match admission {
-        Admission::Loads(need) => Some(need),
+        // What is not there it does not load.
+        Admission::Loads(need) => (!local.server.borrow().lacks(asked.model, at)).then_some(need),
         // Nobody else serves it, and its server may make room.
         Admission::Not(NoRoom::TooLarge { need, .. }) => {
             (local.server.borrow().resident(asked.model, at) == Some(false)).then_some(need)
         }
         Admission::Goes | Admission::Not(_) => None,
     };
-    if let Some(need) = loads {
-        local.load_begins(process, &asked, need, "a request", at);
-    }
+    let loads = loads.map(|need| local.load_begins(process, &asked, need, "a request", at));
     let ticket = local.server.borrow_mut().begins(&asked, at);
     let (gateway, local) = (Rc::clone(gateway), Rc::clone(local));
-    Ok(Some(Held { gateway, local, ticket: Some(ticket), loads: loads.is_some() }))
+    Ok(Some(Held { gateway, local, ticket: Some(ticket), loads }))
 }
 
 impl Held {
@@ -197,9 +196,9 @@ impl Held {
         if let Some(ticket) = &mut self.ticket {
             self.local.server.borrow_mut().answers(ticket, at);
         }
-        if self.loads {
+        if let Some(load) = self.loads.take() {
             let process = &self.gateway.process;
-            self.local.load_over(process, &Ok(()), at);
+            self.local.load_over(process, Some(load), &Ok(()), at);
             self.local.ask_now(&process.locals, at);
         }
     }
@@ -209,14 +208,14 @@ impl Held {
         let Some(ticket) = self.ticket.take() else { return };
         self.local.server.borrow_mut().ends(ticket, outcome, at);
         let process = &self.gateway.process;
-        if self.loads {
+        if let Some(load) = self.loads.take() {
             let result = match ended {
                 Ended::Well => Ok(()),
                 Ended::Failed(cause, _) => Err((cause.is_oom(), cause.in_words().to_owned())),
                 // Ollama gives a load up whose client leaves.
                 Ended::Neutral => Err((false, String::new())),
             };
-            self.local.load_over(process, &result, at);
+            self.local.load_over(process, Some(load), &result, at);
             self.local.ask_now(&process.locals, at);
         }
         process.locals.changed();

@@ -132,6 +132,70 @@ fn the_predictor_hears_of_loads_and_of_what_is_resident() {
 }
 
 #[test]
+fn a_load_of_which_nothing_is_known_overruns_nothing() {
+    let gateway = gateway(BOX, Pressure::Green);
+    let (server, at) = (local(&gateway), now());
+    server.heard(&gateway.process, Some(says(&[])), at);
+    let loading = || {
+        let held = room::begin(&gateway, &wants("m"), 0, at).unwrap().unwrap();
+        let told = noted(&gateway);
+        drop(held);
+        noted(&gateway);
+        server.heard(&gateway.process, Some(says(&[])), at);
+        told
+    };
+    assert!(matches!(loading()[..], [.., Event::Loading(u32::MAX)]));
+    let shape = crate::memory::need::Shape { weights: 1 << 20, ..Default::default() };
+    server.server.borrow_mut().shape("m", Some(&shape), at);
+    assert!(matches!(loading()[..], [.., Event::Loading(need)] if (1 << 20..2 << 20).contains(&need)));
+}
+
+#[test]
+fn what_two_servers_have_is_one_set() {
+    let two = format!("{BOX}{}", BOX.replace("box", "other").replace(":1\"", ":2\""));
+    let gateway = gateway(&two, Pressure::Green);
+    let at = now();
+    let say = |target: usize, facts: Facts, at| {
+        let local = gateway.locals[target].as_ref().unwrap();
+        local.heard(&gateway.process, Some(facts), at);
+        noted(&gateway).into_iter().find_map(|event| match event {
+            Event::Resident(key) => Some(key),
+            _ => None,
+        })
+    };
+    let one = say(0, says(&["a"]), at).unwrap();
+    let both = say(1, says(&["b"]), at).unwrap();
+    assert_ne!(one, both);
+    // Each says the same again, and says nothing for a while: nothing is new.
+    let later = at + Duration::from_secs(60);
+    assert_eq!((say(0, says(&["a"]), later), say(1, says(&["b"]), later)), (None, None));
+    assert_eq!(say(0, Facts::default(), later + Duration::from_secs(60)), None);
+    assert_eq!(say(0, says(&["a"]), later + Duration::from_secs(61)), None);
+    assert!(say(0, says(&[]), later).is_some_and(|key| key != both));
+    assert_eq!(say(0, says(&["a"]), later), Some(both), "in whatever order they come");
+}
+
+#[test]
+fn the_end_of_a_request_is_not_the_end_of_anothers_load() {
+    let gateway = gateway(BOX, Pressure::Green);
+    let (server, at) = (local(&gateway), now());
+    server.heard(&gateway.process, Some(says(&[])), at);
+    let mut first = room::begin(&gateway, &wants("m"), 0, at).unwrap().unwrap();
+    first.answers(at);
+    // It still answers when another model is loaded, and ends before that is there.
+    let second = room::begin(&gateway, &wants("n"), 0, at).unwrap();
+    first.end(&Outcome::default(), Ended::Well, at);
+    assert_eq!(server.status(at).loading, Some(("n".to_owned(), 0)));
+    // Nor does one whose server died in between end the next.
+    died(&gateway, 0, false, at);
+    let third = room::begin(&gateway, &wants("o"), 0, at).unwrap();
+    drop(second);
+    assert_eq!(server.status(at).loading, Some(("o".to_owned(), 0)));
+    drop(third);
+    assert_eq!(server.status(at).loading, None);
+}
+
+#[test]
 fn a_server_is_asked_often_while_requests_come_and_seldom_else() {
     let gateway = gateway(BOX, Pressure::Green);
     let (server, locals, at) = (local(&gateway), &gateway.process.locals, now());

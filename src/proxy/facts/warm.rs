@@ -40,17 +40,29 @@ pub fn start(gateway: &Rc<Gateway>, wants: &Wants, dialect: Dialect, candidate: 
         return;
     }
     let asked = wants.asked(&gateway.config, target);
+    if local.server.borrow().lacks(asked.model, at) {
+        return;
+    }
     let (path, body) = empty_request(dialect, &asked);
-    local.load_begins(process, &asked, need, "edgeward, while another target answers", at);
+    let number = local.load_begins(process, &asked, need, "edgeward, while another target answers", at);
     local.ask_now(&process.locals, at);
     let (gateway, local, within) = (Rc::clone(gateway), Rc::clone(local), candidate.deadlines.load);
-    task::start(async move { load(&gateway, target, &local, path, body, within).await });
+    task::start(async move {
+        let said = ask(&gateway, target, path, body, within).await;
+        ended(&gateway, target, &local, number, said);
+    });
 }
 
-async fn load(gateway: &Gateway, target: usize, local: &Local, path: &str, body: Vec<u8>, within: Duration) {
+async fn ask(
+    gateway: &Gateway,
+    target: usize,
+    path: &str,
+    body: Vec<u8>,
+    within: Duration,
+) -> Result<(), Failure> {
     let asked = beside::ask(gateway, target, Method::POST, path, body);
     let late = |_| Err(Failure::new(Cause::TimeoutLoad));
-    let result = match tokio::time::timeout(within, asked).await.unwrap_or_else(late) {
+    match tokio::time::timeout(within, asked).await.unwrap_or_else(late) {
         Ok((StatusCode::OK, _)) => Ok(()),
         Ok((status, said)) => {
             let cause = dialect::classify_status(status.as_u16(), &said);
@@ -58,7 +70,10 @@ async fn load(gateway: &Gateway, target: usize, local: &Local, path: &str, body:
             Err(Failure::with(cause, &text))
         }
         Err(failure) => Err(failure),
-    };
+    }
+}
+
+fn ended(gateway: &Gateway, target: usize, local: &Local, number: u64, result: Result<(), Failure>) {
     let at = now();
     let result = result.map_err(|mut failure| {
         if let Some(key) = gateway.config.targets.get(target).and_then(|target| target.key.as_ref()) {
@@ -74,7 +89,7 @@ async fn load(gateway: &Gateway, target: usize, local: &Local, path: &str, body:
             local.warm_again.set(Some((at + pause, next)));
         }
     }
-    local.load_over(&gateway.process, &result, at);
+    local.load_over(&gateway.process, Some(number), &result, at);
     local.ask_now(&gateway.process.locals, at);
 }
 

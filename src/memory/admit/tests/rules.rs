@@ -172,30 +172,120 @@ fn one_load_at_a_time() {
 fn a_load_teaches_what_the_next_one_takes() {
     let now = crate::time::now();
     let mut server = ollama(&[], &["a"], now);
+    // It is listed before it goes again.
+    let gone = |server: &mut Server| {
+        server.heard(&has(&[resident("a", 4 * GIB)]), now);
+        server.heard(&has(&[]), now);
+    };
     let Loads(need) = server.ask(&asked("a"), &room(), now) else { panic!() };
     server.load_begins(&asked("a"), need, None, now);
     server.load_ended(Went::Loaded(Some(need / 10 * 12)), now);
-    server.heard(&has(&[]), now);
+    gone(&mut server);
     let Loads(more) = server.ask(&asked("a"), &room(), now) else { panic!() };
     assert!(more.abs_diff(need / 10 * 12) < need / 100, "{need} {more}");
     server.load_begins(&asked("a"), more, None, now);
     server.load_ended(Went::OutOfMemory, now);
-    server.heard(&has(&[]), now);
+    gone(&mut server);
     let Loads(most) = server.ask(&asked("a"), &room(), now) else { panic!() };
     assert!(most > more / 10 * 12, "{more} {most}");
     // Where another one may have gone meanwhile, less is no sign.
     server.heard(&has(&[resident("b", GIB)]), now);
     server.load_begins(&asked("a"), most, Some(8 * GIB), now);
     server.load_ended(Went::Loaded(Some(GIB)), now);
-    server.heard(&has(&[]), now);
+    gone(&mut server);
     assert_eq!(server.ask(&asked("a"), &room(), now), Loads(most));
     // Never less than the weights.
     for _ in 0..100 {
         server.load_begins(&asked("a"), most, None, now);
         server.load_ended(Went::Loaded(Some(1)), now);
-        server.heard(&has(&[]), now);
+        gone(&mut server);
     }
     assert_eq!(server.ask(&asked("a"), &room(), now), Loads(4 * GIB));
+}
+
+#[test]
+fn a_load_that_was_a_guess_teaches_nothing_about_predictions() {
+    let now = crate::time::now();
+    let mut server = ollama(&[], &[], now);
+    let Loads(guess) = server.ask(&asked("a"), &room(), now) else { panic!() };
+    assert_eq!(guess, limits::NEED_RESERVE);
+    server.load_begins(&asked("a"), guess, Some(16 * GIB), now);
+    server.load_ended(Went::Loaded(Some(5 * GIB)), now);
+    server.heard(&has(&[resident("a", 5 * GIB)]), now);
+    server.heard(&has(&[]), now);
+    let Loads(need) = server.ask(&asked("a"), &room(), now) else { panic!() };
+    assert_eq!(need, 5 * GIB + limits::NEED_RESERVE, "what it took, and the reserve");
+}
+
+#[test]
+fn who_asks_for_the_context_that_is_there_makes_nobody_reload() {
+    let now = crate::time::now();
+    // By default, which this server's operator has set to 8192: it does not say so.
+    let loaded = Resident { context: Some(8192), ..resident("a", GIB) };
+    let mut server = ollama(std::slice::from_ref(&loaded), &["a"], now);
+    let same = Asked { options: Runner { num_ctx: Some(8192), ..Runner::default() }, ..asked("a") };
+    for asked in [&asked("a"), &same, &asked("a"), &same, &asked("a")] {
+        assert_eq!(server.ask(asked, &room(), now), Goes);
+        let ticket = server.begins(asked, now);
+        server.ends(ticket, &WHOLE, now);
+        server.heard(&has(std::slice::from_ref(&loaded)), now);
+    }
+    // Loaded by one who asked for it, it may be loaded again, once.
+    server.load_begins(&same, GIB, None, now);
+    server.load_ended(Went::Loaded(None), now);
+    server.heard(&has(std::slice::from_ref(&loaded)), now);
+    assert!(matches!(server.ask(&asked("a"), &room(), now), Loads(_)));
+    server.load_begins(&asked("a"), GIB, None, now);
+    server.load_ended(Went::Loaded(None), now);
+    for asked in [&asked("a"), &same, &asked("a")] {
+        server.heard(&has(std::slice::from_ref(&loaded)), now);
+        assert_eq!(server.ask(asked, &room(), now), Goes);
+        let ticket = server.begins(asked, now);
+        server.ends(ticket, &WHOLE, now);
+    }
+}
+
+#[test]
+fn one_that_is_loaded_and_never_listed_is_not_loaded_for_ever() {
+    let now = crate::time::now();
+    // Another name for what is there; a model that runs elsewhere; a server that lets each go at once.
+    let other = has(&[resident("m:latest", GIB)]);
+    let mut server = ollama(&[resident("m:latest", GIB)], &["m:3b"], now);
+    let Loads(need) = server.ask(&asked("m:3b"), &room(), now) else { panic!() };
+    server.load_begins(&asked("m:3b"), need, None, now);
+    server.heard(&other, now);
+    server.load_ended(Went::Loaded(None), now);
+    server.heard(&other, now);
+    assert_eq!(server.ask(&asked("m:3b"), &room(), now), Goes);
+    // It is still not let in where it would not fit, or nothing new is.
+    assert!(matches!(server.ask(&asked("m:3b"), &free(GIB), now), Not(NoRoom::TooLarge { .. })));
+    assert_eq!(server.ask(&asked("m:3b"), &with(Pressure::Amber), now), Not(NoRoom::NotResident));
+    // Once it was listed, it is like any other.
+    server.heard(&has(&[resident("m:3b", GIB)]), now);
+    server.heard(&other, now);
+    assert!(matches!(server.ask(&asked("m:3b"), &room(), now), Loads(_)));
+    // One that was let go after its time was not unlisted.
+    server.load_begins(&asked("m:3b"), need, None, now);
+    server.load_ended(Went::Loaded(None), now);
+    let much = later(now, 300);
+    server.heard(&other, much);
+    assert!(matches!(server.ask(&asked("m:3b"), &room(), much), Loads(_)));
+}
+
+#[test]
+fn what_the_server_does_not_have_is_known_for_a_while() {
+    let now = crate::time::now();
+    let mut server = ollama(&[], &["a"], now);
+    assert!(!server.lacks("a", now) && !server.lacks("b", now) && !server.knows("b", now));
+    server.has_not("b", now);
+    assert!(server.lacks("B:Latest", now) && server.knows("b", now), "alike for all ways to write it");
+    assert!(
+        !server.lacks("b", later(now, 61)) && !server.knows("b", later(now, 61)),
+        "it may be there by then"
+    );
+    server.has_not("b", now);
+    server.heard(&has(&[resident("b", GIB)]), now);
+    assert!(!server.lacks("b", now));
 }
 
 #[test]
