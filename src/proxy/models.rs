@@ -15,7 +15,7 @@ use super::server::json;
 use super::upstream::{Reply, RequestBody, SendError};
 use crate::config::{Kind, Target};
 use crate::dialect::reply::Problem;
-use crate::dialect::translate::anthropic_models;
+use crate::dialect::translate::{anthropic_model, anthropic_models};
 use crate::limits;
 use crate::route;
 use crate::task;
@@ -49,12 +49,17 @@ pub async fn list(gateway: &Rc<Gateway>, headers: &HeaderMap) -> Response<Client
     json(serde_json::to_vec(&List { object: "list", data }).unwrap_or_default())
 }
 
-/// One entry of it.
+/// One entry of it, in the same shape.
 ///
 /// # Errors
 /// 404 when no target offers it.
-pub async fn one(gateway: &Rc<Gateway>, id: &str) -> Result<Response<ClientBody>, Problem> {
+pub async fn one(
+    gateway: &Rc<Gateway>,
+    headers: &HeaderMap,
+    id: &str,
+) -> Result<Response<ClientBody>, Problem> {
     match union(gateway).await.iter().find(|model| model.id == id) {
+        Some(model) if headers.contains_key("anthropic-version") => Ok(json(anthropic_model(&model.id, 0))),
         Some(model) => Ok(json(serde_json::to_vec(model).unwrap_or_default())),
         None => Err(Problem::new(404, "model_not_found", format!("no target offers the model `{id}`"))),
     }

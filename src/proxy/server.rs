@@ -221,7 +221,7 @@ async fn find(
         Endpoint::Drill => drills::answer(gateway, &client, request).await,
         Endpoint::Cancel(id) => operator::cancel(gateway, &client, request.headers(), id),
         Endpoint::Models => Ok(models::list(gateway, request.headers()).await),
-        Endpoint::Model(id) => models::one(gateway, id).await,
+        Endpoint::Model(id) => models::one(gateway, request.headers(), id).await,
         Endpoint::Answer(dialect) => {
             let job = job(connection, request, client, id, began, dialect).await?;
             Ok(driven(job).await)

@@ -338,6 +338,29 @@ fn an_error_event_after_the_commit_ends_the_stream() {
 }
 
 #[test]
+fn an_end_that_cannot_be_said_in_the_clients_dialect_is_an_error() {
+    run(LIMIT, async {
+        // The server leaves `[DONE]` out, and its call's arguments are cut: only at the end it is known that Ollama's
+        // client cannot be given them.
+        let script = "SSE\nD {\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}]}\n\
+             D {\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\"}}]}}]}\n\
+             D {\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\nEND";
+        let server = playing(script).await;
+        let program = Program::start(&target("a", "openai", &server, "")).await;
+        let body = "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}";
+        let answer = ask(program.addr, "POST", "/api/chat", &[], body).await;
+        let said = said(Dialect::OllamaChat, true, &answer.body);
+        assert_eq!(
+            (said.text.as_str(), said.errors.len(), said.ended, answer.clean),
+            ("hi", 1, false, false),
+            "{}",
+            answer.text()
+        );
+        assert_eq!(program.metric("edgeward_requests_total{outcome=\"broken\"}").await, 1.0);
+    });
+}
+
+#[test]
 fn an_empty_answer_that_is_passed_on_shows_nothing_that_edgeward_asked_for() {
     run(LIMIT, async {
         let server = playing(

@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, Request};
 use super::resuming::Prefix;
 use super::{Driver, Kept, Stage};
 use crate::cause::{Cause, Failure};
-use crate::config::{Kind, Target, hidden};
+use crate::config::{Kind, Target, TargetUrl, hidden};
 use crate::dialect::conversation::{self, Cannot, Reference};
 use crate::dialect::request::{Call, Changes, Edit};
 use crate::dialect::{self, Dialect};
@@ -280,7 +280,7 @@ impl Source<'_> {
         let terms = conversation::Terms {
             to: candidate.wire,
             model: &candidate.model,
-            flavor: flavor(target.kind),
+            flavor: flavor(target),
             ask_usage: target.include_usage,
             strict: config.translation.strict,
             urls: media::may_have_urls(self.gateway, target.place),
@@ -325,14 +325,20 @@ impl Source<'_> {
     }
 }
 
-/// Who speaks OpenAI's dialect there.
-const fn flavor(kind: Kind) -> conversation::Flavor {
-    match kind {
-        Kind::Openai => conversation::Flavor::Other,
+/// Who speaks OpenAI's dialect there. OpenAI itself is known by its host, or by Azure's.
+fn flavor(target: &Target) -> conversation::Flavor {
+    match target.kind {
+        Kind::Openai if is_openai(&target.url) => conversation::Flavor::Openai,
         Kind::Vllm => conversation::Flavor::Vllm,
         Kind::Llamacpp => conversation::Flavor::Llamacpp,
-        Kind::Ollama | Kind::Anthropic | Kind::Gemini => conversation::Flavor::Other,
+        Kind::Openai | Kind::Ollama | Kind::Anthropic | Kind::Gemini => conversation::Flavor::Other,
     }
+}
+
+fn is_openai(url: &TargetUrl) -> bool {
+    let TargetUrl::Https { host, .. } = url else { return false };
+    let host = host.to_ascii_lowercase();
+    host == "api.openai.com" || [".api.openai.com", ".openai.azure.com"].iter().any(|own| host.ends_with(own))
 }
 
 /// What a refusal means.
@@ -396,4 +402,29 @@ pub(super) fn refused(reply: &Reply, body: Vec<u8>, rules: Rules, target: usize)
 /// What an error body says, for a person.
 pub(super) fn text_of(body: &[u8]) -> String {
     json::readable(body.get(dialect::error_text(body)).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::conversation::Flavor;
+
+    #[test]
+    fn openai_itself_is_known_by_its_host() {
+        for (kind, url, wanted) in [
+            ("openai", "https://api.openai.com/v1", Flavor::Openai),
+            ("openai", "https://eu.api.openai.com/v1", Flavor::Openai),
+            ("openai", "https://box.openai.azure.com/openai/v1", Flavor::Openai),
+            ("openai", "https://api.deepseek.com", Flavor::Other),
+            ("openai", "https://notapi.openai.com.evil.test/v1", Flavor::Other),
+            ("openai", "https://myapi.openai.com/v1", Flavor::Other),
+            ("openai", "http://127.0.0.1:1234/v1", Flavor::Other),
+            ("vllm", "http://127.0.0.1:8000", Flavor::Vllm),
+        ] {
+            let config = format!("[[target]]\nname = \"t\"\nkind = \"{kind}\"\nurl = \"{url}\"\n");
+            let parsed =
+                crate::config::parse(&config, std::path::Path::new("test"), &|_| None).expect(&config);
+            assert_eq!(flavor(&parsed.config.targets[0]), wanted, "{url}");
+        }
+    }
 }
