@@ -3,7 +3,7 @@
 use edgeward::dialect::Dialect;
 use edgeward::sim::model::healthy;
 use edgeward::sim::script::parse;
-use edgeward::sim::server::{SimServer, refused_port};
+use edgeward::sim::server::{Behaviour, SimServer, refused_port};
 
 use crate::LIMIT;
 use crate::program::{CHAT, Program, ask, chat, run, target, target_at, token};
@@ -357,6 +357,56 @@ fn an_end_that_cannot_be_said_in_the_clients_dialect_is_an_error() {
             answer.text()
         );
         assert_eq!(program.metric("edgeward_requests_total{outcome=\"broken\"}").await, 1.0);
+    });
+}
+
+#[test]
+fn a_server_without_the_clients_endpoint_is_asked_in_its_other_dialect() {
+    run(LIMIT, async {
+        let chat = format!(
+            "SSE\n{}D {{\"id\":\"c\",\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"stop\"}}]}}\n\
+             D [DONE]\nEND",
+            token("hi")
+        );
+        for (kind, path, body, dialect) in [
+            (
+                "openai",
+                "/v1/responses",
+                r#"{"model":"m","input":"hi","stream":true}"#,
+                Dialect::OpenaiResponses,
+            ),
+            (
+                "openai",
+                "/v1/completions",
+                r#"{"model":"m","prompt":"hi","stream":true}"#,
+                Dialect::OpenaiCompletions,
+            ),
+            (
+                "vllm",
+                "/v1/messages",
+                r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}],"stream":true}"#,
+                Dialect::Anthropic,
+            ),
+        ] {
+            let (script, missing) = (
+                parse(&chat).unwrap(),
+                parse("REPLY 404 application/json | {\"detail\":\"Not Found\"}").unwrap(),
+            );
+            let speaks = Behaviour::by(move |request| {
+                if request.path.ends_with("/chat/completions") { script.clone() } else { missing.clone() }
+            });
+            let server = SimServer::start(speaks).await.unwrap();
+            let program = Program::start(&target("a", kind, &server, "")).await;
+            let answer = ask(program.addr, "POST", path, &[], body).await;
+            let said = said(dialect, true, &answer.body);
+            assert_eq!(
+                (answer.status, said.text.as_str(), said.ended, answer.clean),
+                (200, "hi", true, true),
+                "{path}: {}",
+                answer.text()
+            );
+            assert_eq!(answer.header("x-edgeward-attempts"), Some("a:committed"), "{path}");
+        }
     });
 }
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request};
+use http::{HeaderMap, Method, Request, StatusCode};
 
 use super::resuming::Prefix;
 use super::{Driver, Kept, Stage};
@@ -111,9 +111,40 @@ impl Driver {
         if !refused.rejects {
             return self.failed(refused.failure);
         }
+        if refused.failure.cause == Cause::Unsupported && is_no_endpoint(reply.status) && self.turns_wire() {
+            drop(reply);
+            return Box::pin(self.send_anew()).await;
+        }
         self.attempt.detail = refused.failure.detail;
         self.rejection = refused.kept.or(self.rejection.take());
         self.pace.exchange.on(Event::Rejected(refused.failure.cause, refused.wait), now())
+    }
+
+    /// Its server lacks the client's endpoint: from here on it is asked in the dialect that all of its kind speak.
+    fn turns_wire(&mut self) -> bool {
+        let (dialect, target) = (self.job.call.dialect, self.target());
+        let kind = self.job.gateway.config.targets.get(target).map(|target| target.kind);
+        let other = kind.and_then(|kind| route::fallback_wire(kind, dialect));
+        match (self.plan.candidates.get_mut(self.attempt.candidate), other) {
+            (Some(candidate), Some(other)) if candidate.wire == dialect => {
+                candidate.wire = other;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The same attempt, on a connection of its own.
+    async fn send_anew(&mut self) -> Action {
+        let gateway = Rc::clone(&self.job.gateway);
+        match self.pace.run(gateway.upstreams.connect(self.target(), true)).await {
+            Err(action) => action,
+            Ok(Ok(link)) => {
+                self.attempt.link = Some(link);
+                self.send().await
+            }
+            Ok(Err(failure)) => self.failed(failure),
+        }
     }
 
     pub(super) fn request(&mut self) -> Result<Request<RequestBody>, Failure> {
@@ -339,6 +370,11 @@ fn is_openai(url: &TargetUrl) -> bool {
     let TargetUrl::Https { host, .. } = url else { return false };
     let host = host.to_ascii_lowercase();
     host == "api.openai.com" || [".api.openai.com", ".openai.azure.com"].iter().any(|own| host.ends_with(own))
+}
+
+/// Whether a server says so that it has no such endpoint; a model that it lacks is told by its text.
+fn is_no_endpoint(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED)
 }
 
 /// What a refusal means.
