@@ -3,9 +3,9 @@
 use super::target::Placed;
 use super::value::show_duration;
 use super::walk::{At, Section, Spot, Walk};
-use super::{Config, Egress, Kind, Place, Probe, Route, Router, Target, TargetUrl};
+use super::{Config, Egress, Place, Probe, Route, Router, Target, TargetUrl};
 
-/// What is known of every target only once all of it is read: keys on the wire, what its kind serves, what it lacks.
+/// What is known of every target only once all of it is read: keys on the wire, what it lacks.
 pub(super) fn targets(walk: &mut Walk<'_>, targets: &[Placed], probe: &Probe) {
     for placed in targets {
         one_target(walk, placed);
@@ -45,19 +45,6 @@ fn one_target(walk: &mut Walk<'_>, placed: &Placed) {
             "this target's key crosses the network in clear",
             "write https:// if the server has TLS",
         );
-    }
-    match target.kind {
-        Kind::Anthropic => walk.warn(
-            &placed.spot,
-            "kind \"anthropic\" serves only clients that speak Anthropic's Messages API",
-            "for OpenAI's and Ollama's clients add a target of kind \"openai\"",
-        ),
-        Kind::Gemini => walk.warn(
-            &placed.spot,
-            "kind \"gemini\" serves no client yet: not a candidate",
-            "use kind = \"openai\" with url = \"https://generativelanguage.googleapis.com/v1beta/openai\"",
-        ),
-        Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Openai => {}
     }
     if target.budget.money_per_day.is_some() && target.price.is_none() {
         walk.warn(

@@ -300,9 +300,6 @@ impl Target {
     /// Why this target is no candidate whatever is asked; `None`: it may be one. Routing goes by this.
     #[must_use]
     pub fn never_a_candidate(&self) -> Option<&'static str> {
-        if self.kind == Kind::Gemini {
-            return Some("kind gemini serves no client yet");
-        }
         if self.place == Place::Cloud && self.models.entries.is_empty() {
             return Some("a cloud needs models = { … }");
         }

@@ -9,7 +9,7 @@ use crate::memory::admit::NoRoom;
 /// Why a target is not a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passed {
-    /// Its kind has no such endpoint, and nothing translates yet.
+    /// Its kind has no such endpoint, and what is asked there cannot be translated.
     Dialect,
     /// Its group is in none of the request's groups.
     Group,
