@@ -7,7 +7,7 @@ use edgeward::sim::server::{Behaviour, SimServer};
 use serde_json::Value;
 
 use crate::LIMIT;
-use crate::program::{Program, ask, run, target};
+use crate::program::{Program, ask, run, target, token};
 use crate::said::said;
 
 /// Each dialect's endpoint and a request without its end, and what makes it one for a stream.
@@ -139,5 +139,31 @@ fn a_hedge_is_read_and_written_in_its_own_dialect() {
         assert_eq!((said.text, said.ended, answer.clean), (healthy("b").text(), true, true));
         assert!(b.requests().iter().all(|request| request.path.ends_with("/chat/completions")));
         assert!(a.requests().iter().all(|request| request.path == "/v1/messages"));
+    });
+}
+
+#[test]
+fn gemini_goes_on_with_what_another_target_had_said() {
+    run(LIMIT, async {
+        let broken = format!("SSE\n{}{}WAIT 30\nRST", token("The fox"), token(" runs."));
+        let a = SimServer::start(parse(&broken).unwrap()).await.unwrap();
+        let b = SimServer::start(gemini()).await.unwrap();
+        let config = target("a", "openai", &a, "") + &target("b", "gemini", &b, "");
+        let program = Program::start(&config).await;
+        let (path, start, dialect) = CLIENTS[0];
+        let headers = [("x-edgeward-on-break", "continue")];
+        let answer = ask(program.addr, "POST", path, &headers, &body(start, true)).await;
+        let said = said(dialect, true, &answer.body);
+        assert_eq!(
+            (said.text.as_str(), said.ended, answer.clean),
+            ("The fox runs.It is well.", true, true),
+            "{}",
+            answer.text()
+        );
+        let sent = b.requests().last().unwrap().json();
+        let contents = sent["contents"].as_array().unwrap();
+        let roles: Vec<_> = contents.iter().map(|turn| turn["role"].as_str().unwrap()).collect();
+        assert_eq!(roles, ["user", "model", "user"]);
+        assert_eq!(contents[1]["parts"][0]["text"], "The fox runs.");
     });
 }
