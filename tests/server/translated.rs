@@ -121,6 +121,25 @@ fn a_refusal_is_told_in_the_clients_dialect_with_its_status() {
 }
 
 #[test]
+fn what_one_target_does_not_take_of_what_was_written_for_it_another_may() {
+    run(LIMIT, async {
+        for (words, goes_on) in [("max_tokens: 99999 > 8192", true), ("flagged by moderation", false)] {
+            let refusal = format!(
+                "REPLY 400 application/json | {{\"type\":\"error\",\"error\":{{\"type\":\"invalid_request_error\",\"message\":\"{words}\"}}}}"
+            );
+            let a = SimServer::start(parse(&refusal).unwrap()).await.unwrap();
+            let b = SimServer::start(healthy("b")).await.unwrap();
+            let program =
+                Program::start(&(target("a", "anthropic", &a, "") + &target("b", "openai", &b, ""))).await;
+            let (path, start, _) = CLIENTS[0];
+            let answer = ask(program.addr, "POST", path, &[], &body(start, true)).await;
+            assert_eq!(answer.status, if goes_on { 200 } else { 400 }, "{}", answer.text());
+            assert_eq!(b.counts().requests, u64::from(goes_on));
+        }
+    });
+}
+
+#[test]
 fn a_hedge_is_read_and_written_in_its_own_dialect() {
     run(LIMIT, async {
         let (a, b) =

@@ -106,7 +106,7 @@ impl Driver {
             Ok(body) => body,
             Err(action) => return action,
         };
-        let refused = refused(&reply, body, self.rules(), self.target());
+        let refused = refused(&reply, body, self.rules(), self.target(), self.job.call.dialect);
         self.attempt.retry_after = refused.wait;
         if !refused.rejects {
             return self.failed(refused.failure);
@@ -411,7 +411,8 @@ pub(super) async fn refusal_body(reply: &mut Reply, key: Option<&[u8]>) -> Vec<u
     }
 }
 
-pub(super) fn refused(reply: &Reply, body: Vec<u8>, rules: Rules, target: usize) -> Refused {
+/// `client`: the dialect of whoever asked.
+pub(super) fn refused(reply: &Reply, body: Vec<u8>, rules: Rules, target: usize, client: Dialect) -> Refused {
     let wait = head::retry_after(&reply.headers);
     if reply.status.is_success() {
         let (verdict, _) = answer::judge(rules, &body);
@@ -423,7 +424,13 @@ pub(super) fn refused(reply: &Reply, body: Vec<u8>, rules: Rules, target: usize)
         };
         return Refused { failure, wait: None, kept: None, rejects: false };
     }
-    let cause = dialect::classify_status(reply.status.as_u16(), &body);
+    let cause = match dialect::classify_status(reply.status.as_u16(), &body) {
+        // The client's request was good: what this target does not take is what was made of it here.
+        Cause::ClientFault if rules.dialect != client && !dialect::is_moderation(&body) => {
+            Cause::Untranslatable
+        }
+        cause => cause,
+    };
     let failure = Failure::with(cause, &text_of(&body));
     let kept = matches!(cause, Cause::ClientFault | Cause::ContextOverflow).then(|| Kept {
         status: reply.status,
