@@ -5,7 +5,7 @@ use super::value::show_duration;
 use super::walk::{At, Section, Spot, Walk};
 use super::{Config, Egress, Place, Probe, Route, Router, Target, TargetUrl};
 
-/// What is known of every target only once all of it is read: keys on the wire, what its kind serves, what it lacks.
+/// What is known of every target only once all of it is read: keys on the wire, what it lacks.
 pub(super) fn targets(walk: &mut Walk<'_>, targets: &[Placed], probe: &Probe) {
     for placed in targets {
         one_target(walk, placed);

@@ -144,9 +144,10 @@ fn base(path: &str, kind: Option<Kind>) -> Result<String, (&'static str, Option<
         Some(Kind::Openai) if path.is_empty() => "/v1".to_owned(),
         Some(Kind::Openai) | None => path.to_owned(),
         // These have paths outside /v1 as well; theirs is the server's root.
-        Some(Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Anthropic | Kind::Gemini) => {
+        Some(Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Anthropic) => {
             path.strip_suffix("/v1").unwrap_or(path).to_owned()
         }
+        Some(Kind::Gemini) => path.strip_suffix("/v1beta").unwrap_or(path).to_owned(),
     })
 }
 
@@ -233,6 +234,11 @@ mod tests {
             ("http://gpu/llm/v1", Kind::Vllm, "http://gpu/llm"),
             ("https://api.openai.com", Kind::Openai, "https://api.openai.com/v1"),
             ("https://api.openai.com/", Kind::Openai, "https://api.openai.com/v1"),
+            (
+                "https://generativelanguage.googleapis.com/v1beta",
+                Kind::Gemini,
+                "https://generativelanguage.googleapis.com",
+            ),
             ("HTTPS://API.OpenAI.com:443/v1", Kind::Openai, "https://api.openai.com/v1"),
             ("https://h/v1beta/openai/", Kind::Openai, "https://h/v1beta/openai"),
             ("http://[::1]:8080", Kind::Llamacpp, "http://[::1]:8080"),

@@ -261,6 +261,23 @@ pub fn classify_status(status: u16, body: &[u8]) -> Cause {
     }
 }
 
+/// Whether a refusal is about what was said, not about how it was asked: an answer, which hops to nobody.
+#[must_use]
+pub fn is_moderation(body: &[u8]) -> bool {
+    let text = body_text(body);
+    [
+        "moderation",
+        "flagged",
+        "content_filter",
+        "content filter",
+        "content_policy",
+        "content management policy",
+        "safety",
+    ]
+    .iter()
+    .any(|word| text.has(word))
+}
+
 /// Where in an error body the text for a person is: a JSON string's inside (escapes kept), or all of it.
 #[must_use]
 pub fn error_text(body: &[u8]) -> Range<usize> {

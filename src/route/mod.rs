@@ -312,6 +312,20 @@ pub const fn wire(kind: Kind, dialect: Dialect) -> Option<Dialect> {
     })
 }
 
+/// The dialect in which all servers of this kind are asked, if that is another one: younger endpoints are not there at all
+/// of them (Responses is OpenAI's own and a few others', Anthropic's only newer local servers').
+#[must_use]
+pub const fn fallback_wire(kind: Kind, dialect: Dialect) -> Option<Dialect> {
+    match (kind, dialect) {
+        (Kind::Vllm | Kind::Llamacpp | Kind::Openai, Dialect::OpenaiChat)
+        | (Kind::Ollama, Dialect::OllamaChat)
+        | (Kind::Anthropic | Kind::Gemini, _) => None,
+        (Kind::Vllm | Kind::Llamacpp | Kind::Openai, _) if dialect.converses() => Some(Dialect::OpenaiChat),
+        (Kind::Ollama, _) if dialect.converses() => Some(Dialect::OllamaChat),
+        _ => None,
+    }
+}
+
 /// Whether a target of this kind may be of the provider whose clients ask in this dialect, and so may know the ids of its
 /// files.
 #[must_use]

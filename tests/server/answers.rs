@@ -3,7 +3,7 @@
 use edgeward::dialect::Dialect;
 use edgeward::sim::model::healthy;
 use edgeward::sim::script::parse;
-use edgeward::sim::server::{SimServer, refused_port};
+use edgeward::sim::server::{Behaviour, SimServer, refused_port};
 
 use crate::LIMIT;
 use crate::program::{CHAT, Program, ask, chat, run, target, target_at, token};
@@ -334,6 +334,79 @@ fn an_error_event_after_the_commit_ends_the_stream() {
         );
         assert_eq!(program.metric("edgeward_requests_total{outcome=\"broken\"}").await, 1.0);
         assert_eq!(program.metric("edgeward_attempts_total{target=\"a\",result=\"cuda_oom\"}").await, 1.0);
+    });
+}
+
+#[test]
+fn an_end_that_cannot_be_said_in_the_clients_dialect_is_an_error() {
+    run(LIMIT, async {
+        // The server leaves `[DONE]` out, and its call's arguments are cut: only at the end it is known that Ollama's
+        // client cannot be given them.
+        let script = "SSE\nD {\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}]}\n\
+             D {\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\"}}]}}]}\n\
+             D {\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\nEND";
+        let server = playing(script).await;
+        let program = Program::start(&target("a", "openai", &server, "")).await;
+        let body = "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}";
+        let answer = ask(program.addr, "POST", "/api/chat", &[], body).await;
+        let said = said(Dialect::OllamaChat, true, &answer.body);
+        assert_eq!(
+            (said.text.as_str(), said.errors.len(), said.ended, answer.clean),
+            ("hi", 1, false, false),
+            "{}",
+            answer.text()
+        );
+        assert_eq!(program.metric("edgeward_requests_total{outcome=\"broken\"}").await, 1.0);
+    });
+}
+
+#[test]
+fn a_server_without_the_clients_endpoint_is_asked_in_its_other_dialect() {
+    run(LIMIT, async {
+        let chat = format!(
+            "SSE\n{}D {{\"id\":\"c\",\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"stop\"}}]}}\n\
+             D [DONE]\nEND",
+            token("hi")
+        );
+        for (kind, path, body, dialect) in [
+            (
+                "openai",
+                "/v1/responses",
+                r#"{"model":"m","input":"hi","stream":true}"#,
+                Dialect::OpenaiResponses,
+            ),
+            (
+                "openai",
+                "/v1/completions",
+                r#"{"model":"m","prompt":"hi","stream":true}"#,
+                Dialect::OpenaiCompletions,
+            ),
+            (
+                "vllm",
+                "/v1/messages",
+                r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}],"stream":true}"#,
+                Dialect::Anthropic,
+            ),
+        ] {
+            let (script, missing) = (
+                parse(&chat).unwrap(),
+                parse("REPLY 404 application/json | {\"detail\":\"Not Found\"}").unwrap(),
+            );
+            let speaks = Behaviour::by(move |request| {
+                if request.path.ends_with("/chat/completions") { script.clone() } else { missing.clone() }
+            });
+            let server = SimServer::start(speaks).await.unwrap();
+            let program = Program::start(&target("a", kind, &server, "")).await;
+            let answer = ask(program.addr, "POST", path, &[], body).await;
+            let said = said(dialect, true, &answer.body);
+            assert_eq!(
+                (answer.status, said.text.as_str(), said.ended, answer.clean),
+                (200, "hi", true, true),
+                "{path}: {}",
+                answer.text()
+            );
+            assert_eq!(answer.header("x-edgeward-attempts"), Some("a:committed"), "{path}");
+        }
     });
 }
 

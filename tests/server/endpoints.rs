@@ -42,6 +42,11 @@ fn models_are_the_union_of_what_can_be_asked_for() {
             assert_eq!(answer.status, status, "{id}");
             assert_eq!(json(&answer.body)["id"] == id, status == 200);
         }
+        let version = [("anthropic-version", "2023-06-01")];
+        let one = json(&ask(program.addr, "GET", "/v1/models/fast", &version, "").await.body);
+        let list = json(&ask(program.addr, "GET", "/v1/models", &version, "").await.body);
+        assert_eq!((&one["type"], &one["display_name"]), (&"model".into(), &"fast".into()));
+        assert_eq!(list["data"][0], one);
     });
 }
 

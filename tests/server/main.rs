@@ -33,6 +33,7 @@ mod routing;
 #[path = "../support/said.rs"]
 mod said;
 mod strict;
+mod translated;
 mod watchdog;
 
 /// For one test.

@@ -530,6 +530,17 @@ fn a_stream_that_goes_round_in_circles_is_ended_and_never_continued() {
                 .until_metric("edgeward_attempts_total{target=\"a\",result=\"repetition\"}", 1.0)
                 .await;
         }
+        // It comes to its end before anybody has looked: there is nothing to end.
+        let piece = " and then".repeat(200);
+        let whole = format!(
+            "SSE\nC data: {{\"id\":\"c\",\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{piece}\"}}}}]}}\\n\\n\
+             data: {{\"id\":\"c\",\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"stop\"}}]}}\\n\\n\
+             data: [DONE]\\n\\n\nEND"
+        );
+        let two_more =
+            two("[repetition]\nenabled = true", ("openai", &whole), ("openai", healthy("b").into())).await;
+        let answer = asked(&two_more, "error").await;
+        assert!(answer.clean && answer.text().ends_with("data: [DONE]\n\n"), "{}", answer.text());
         let two =
             two("", ("openai", &circles.replace("HANG 60000", "END")), ("openai", healthy("b").into())).await;
         let answer = ask(two.program.addr, "POST", CHAT, &[], &chat(true)).await;

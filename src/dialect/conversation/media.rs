@@ -36,7 +36,12 @@ pub(super) fn data(
     let base64 = tidy(base64.into()).ok_or_else(|| at.bad("broken base64"))?;
     let media_type = match media_type {
         Some(told) if !plain(&told) => return Err(at.bad("not of a known MIME type")),
-        Some(told) => told.to_ascii_lowercase(),
+        Some(told) => match told.to_ascii_lowercase().as_str() {
+            // Many clients call it so; OpenAI takes that, others don't.
+            "image/jpg" => "image/jpeg".to_owned(),
+            UNKNOWN => sniff(&base64).unwrap_or(UNKNOWN).to_owned(),
+            told => told.to_owned(),
+        },
         None => sniff(&base64).unwrap_or(UNKNOWN).to_owned(),
     };
     Ok(Source::Data { media_type, base64 })

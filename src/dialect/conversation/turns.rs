@@ -70,6 +70,11 @@ impl Turns {
             (None, Some(name)) => tool == name,
             (None, None) => true,
         });
+        // Ollama's own libraries leave ids out of calls, and some clients give them with results all the same.
+        let nameless = |(client, _, tool): &(String, String, String)| {
+            client.is_empty() && name.is_none_or(|name| tool == name)
+        };
+        let found = found.or_else(|| self.open.iter().position(nameless).filter(|_| self.lenient));
         let Some(found) = found else {
             let whose = match id.or(name) {
                 Some(whose) => format!("the tool's result for `{}`", short(whose)),

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request};
+use http::{HeaderMap, Method, Request, StatusCode};
 
 use super::resuming::Prefix;
 use super::{Driver, Kept, Stage};
@@ -106,14 +106,45 @@ impl Driver {
             Ok(body) => body,
             Err(action) => return action,
         };
-        let refused = refused(&reply, body, self.rules(), self.target());
+        let refused = refused(&reply, body, self.rules(), self.target(), self.job.call.dialect);
         self.attempt.retry_after = refused.wait;
         if !refused.rejects {
             return self.failed(refused.failure);
         }
+        if refused.failure.cause == Cause::Unsupported && is_no_endpoint(reply.status) && self.turns_wire() {
+            drop(reply);
+            return Box::pin(self.send_anew()).await;
+        }
         self.attempt.detail = refused.failure.detail;
         self.rejection = refused.kept.or(self.rejection.take());
         self.pace.exchange.on(Event::Rejected(refused.failure.cause, refused.wait), now())
+    }
+
+    /// Its server lacks the client's endpoint: from here on it is asked in the dialect that all of its kind speak.
+    fn turns_wire(&mut self) -> bool {
+        let (dialect, target) = (self.job.call.dialect, self.target());
+        let kind = self.job.gateway.config.targets.get(target).map(|target| target.kind);
+        let other = kind.and_then(|kind| route::fallback_wire(kind, dialect));
+        match (self.plan.candidates.get_mut(self.attempt.candidate), other) {
+            (Some(candidate), Some(other)) if candidate.wire == dialect => {
+                candidate.wire = other;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The same attempt, on a connection of its own.
+    async fn send_anew(&mut self) -> Action {
+        let gateway = Rc::clone(&self.job.gateway);
+        match self.pace.run(gateway.upstreams.connect(self.target(), true)).await {
+            Err(action) => action,
+            Ok(Ok(link)) => {
+                self.attempt.link = Some(link);
+                self.send().await
+            }
+            Ok(Err(failure)) => self.failed(failure),
+        }
     }
 
     pub(super) fn request(&mut self) -> Result<Request<RequestBody>, Failure> {
@@ -332,20 +363,25 @@ impl Source<'_> {
     }
 }
 
-/// Who speaks OpenAI's dialect there: OpenAI itself, Azure's included, refuses what it does not know.
+/// Who speaks OpenAI's dialect there. OpenAI itself is known by its host, or by Azure's.
 fn flavor(target: &Target) -> conversation::Flavor {
-    let openai = match &target.url {
-        TargetUrl::Http { host, .. } | TargetUrl::Https { host, .. } => {
-            host == "api.openai.com" || host.ends_with(".openai.azure.com")
-        }
-        TargetUrl::Unix { .. } => false,
-    };
     match target.kind {
-        Kind::Openai if openai => conversation::Flavor::Openai,
+        Kind::Openai if is_openai(&target.url) => conversation::Flavor::Openai,
         Kind::Vllm => conversation::Flavor::Vllm,
         Kind::Llamacpp => conversation::Flavor::Llamacpp,
         Kind::Openai | Kind::Ollama | Kind::Anthropic | Kind::Gemini => conversation::Flavor::Other,
     }
+}
+
+fn is_openai(url: &TargetUrl) -> bool {
+    let TargetUrl::Https { host, .. } = url else { return false };
+    let host = host.to_ascii_lowercase();
+    host == "api.openai.com" || [".api.openai.com", ".openai.azure.com"].iter().any(|own| host.ends_with(own))
+}
+
+/// Whether a server says so that it has no such endpoint; a model that it lacks is told by its text.
+fn is_no_endpoint(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED)
 }
 
 /// What a refusal means.
@@ -382,7 +418,8 @@ pub(super) async fn refusal_body(reply: &mut Reply, key: Option<&[u8]>) -> Vec<u
     }
 }
 
-pub(super) fn refused(reply: &Reply, body: Vec<u8>, rules: Rules, target: usize) -> Refused {
+/// `client`: the dialect of whoever asked.
+pub(super) fn refused(reply: &Reply, body: Vec<u8>, rules: Rules, target: usize, client: Dialect) -> Refused {
     let wait = head::retry_after(&reply.headers);
     if reply.status.is_success() {
         let (verdict, _) = answer::judge(rules, &body);
@@ -394,7 +431,13 @@ pub(super) fn refused(reply: &Reply, body: Vec<u8>, rules: Rules, target: usize)
         };
         return Refused { failure, wait: None, kept: None, rejects: false };
     }
-    let cause = dialect::classify_status(reply.status.as_u16(), &body);
+    let cause = match dialect::classify_status(reply.status.as_u16(), &body) {
+        // The client's request was good: what this target does not take is what was made of it here.
+        Cause::ClientFault if rules.dialect != client && !dialect::is_moderation(&body) => {
+            Cause::Untranslatable
+        }
+        cause => cause,
+    };
     let failure = Failure::with(cause, &text_of(&body));
     let kept = matches!(cause, Cause::ClientFault | Cause::ContextOverflow).then(|| Kept {
         status: reply.status,
@@ -409,4 +452,29 @@ pub(super) fn refused(reply: &Reply, body: Vec<u8>, rules: Rules, target: usize)
 /// What an error body says, for a person.
 pub(super) fn text_of(body: &[u8]) -> String {
     json::readable(body.get(dialect::error_text(body)).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::conversation::Flavor;
+
+    #[test]
+    fn openai_itself_is_known_by_its_host() {
+        for (kind, url, wanted) in [
+            ("openai", "https://api.openai.com/v1", Flavor::Openai),
+            ("openai", "https://eu.api.openai.com/v1", Flavor::Openai),
+            ("openai", "https://box.openai.azure.com/openai/v1", Flavor::Openai),
+            ("openai", "https://api.deepseek.com", Flavor::Other),
+            ("openai", "https://notapi.openai.com.evil.test/v1", Flavor::Other),
+            ("openai", "https://myapi.openai.com/v1", Flavor::Other),
+            ("openai", "http://127.0.0.1:1234/v1", Flavor::Other),
+            ("vllm", "http://127.0.0.1:8000", Flavor::Vllm),
+        ] {
+            let config = format!("[[target]]\nname = \"t\"\nkind = \"{kind}\"\nurl = \"{url}\"\n");
+            let parsed =
+                crate::config::parse(&config, std::path::Path::new("test"), &|_| None).expect(&config);
+            assert_eq!(flavor(&parsed.config.targets[0]), wanted, "{url}");
+        }
+    }
 }

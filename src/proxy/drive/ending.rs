@@ -18,13 +18,18 @@ use crate::time::now;
 use crate::wire::Framing;
 
 impl Driver {
-    pub(super) fn end_clean(&mut self) {
+    /// Why it cannot be: the end that the server left out cannot be said in the client's dialect.
+    pub(super) fn end_clean(&mut self) -> Option<Cause> {
         let took = self.took();
         if let Some(translation) = self.attempt.translation.as_mut().filter(|_| !self.attempt.shadow) {
             let mut last = Vec::new();
             translation.took(took);
             translation.end(&mut last);
             self.pace.outlet.bytes(Bytes::from(last));
+            if let Some(failure) = translation.failure() {
+                self.attempt.detail.clone_from(&failure.detail);
+                return Some(failure.cause);
+            }
         } else if let Stage::Relay(relay) = &self.attempt.stage
             && relay.said().finished
             && !relay.said().done
@@ -33,6 +38,7 @@ impl Driver {
         }
         self.pace.outlet.end_clean();
         self.account.end(Outcome::Answered, None);
+        None
     }
 
     /// An error that the client can read, then an end that it cannot mistake for a whole answer.

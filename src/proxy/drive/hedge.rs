@@ -143,7 +143,7 @@ impl Hedges {
                 let target = self.gateway.config.targets.get(candidate.target);
                 let key = target.and_then(|target| head::key_sent(target, &self.credential));
                 let body = refusal_body(&mut reply, key).await;
-                let refused = refused(&reply, body, rules, candidate.target);
+                let refused = refused(&reply, body, rules, candidate.target, self.call.dialect);
                 return Err(Lost { failure: refused.failure, wait: refused.wait, kept: refused.kept });
             }
             HeadKind::Answer => return Err(Failure::with(Cause::Protocol, "no stream").into()),

@@ -305,7 +305,10 @@ impl Driver {
                 Action::PassRejection => return self.pass(Outcome::Refused).await,
                 Action::PassEmpty => return self.pass(Outcome::Answered).await,
                 Action::Refuse(cause) => return self.refuse(cause).await,
-                Action::EndClean => return self.end_clean(),
+                Action::EndClean => match self.end_clean() {
+                    Some(cause) => return self.end_broken(cause).await,
+                    None => return,
+                },
                 Action::EndBroken(cause) => match self.resumes(cause).await {
                     Some(action) => action,
                     None => return self.end_broken(cause).await,

@@ -153,7 +153,8 @@ impl Driver {
                 self.attempt.detail = failure.detail;
                 self.pace.exchange.on(Event::ErrorEvent(failure.cause), now())
             }
-            None if loops => self.pace.exchange.on(Event::Broke(Cause::Repetition), now()),
+            // Of an answer that is whole there is nothing to end.
+            None if loops && !finished => self.pace.exchange.on(Event::Broke(Cause::Repetition), now()),
             None if moved => {
                 let at = now();
                 if spoke {

@@ -119,8 +119,8 @@ pub(super) fn completions(talk: &mut Conversation, fields: &mut Fields<'_>) -> R
 fn common(talk: &mut Conversation, fields: &mut Fields<'_>) -> Result<(), BadRequest> {
     let here = fields.at;
     knobs(talk, fields, KNOBS)?;
-    talk.max_tokens = fields.count("max_completion_tokens")?;
-    let older = fields.count("max_tokens")?;
+    talk.max_tokens = fields.limit("max_completion_tokens")?;
+    let older = fields.limit("max_tokens")?;
     talk.max_tokens = talk.max_tokens.or(older);
     let at = here.key("stop");
     talk.stop = fields.take("stop").map_or(Ok(Vec::new()), |stop| texts(stop, &at))?;
@@ -284,6 +284,7 @@ fn details(fields: &mut Fields<'_>) -> Result<Thought, BadRequest> {
     let here = fields.at;
     let list = here.key("reasoning_details");
     let mut thought = Thought::default();
+    let mut signatures = 0;
     for (index, detail) in fields.array("reasoning_details")?.into_iter().enumerate() {
         let mut detail = Fields::new(detail, list.index(index))?;
         let format = detail.string("format")?;
@@ -291,9 +292,14 @@ fn details(fields: &mut Fields<'_>) -> Result<Thought, BadRequest> {
         thought.text.push_str(&detail.string("text")?.unwrap_or_default());
         if anthropic {
             let signature = detail.string("signature")?.filter(|it| !it.is_empty());
+            signatures += u32::from(signature.is_some());
             thought.signature = signature.or(thought.signature);
             thought.redacted = detail.string("data")?.or(thought.redacted);
         }
+    }
+    if signatures > 1 {
+        // Of several thoughts, whose words are one text here: what is signed is not to be changed.
+        thought.signature = None;
     }
     Ok(thought)
 }
@@ -376,8 +382,15 @@ fn part(talk: &mut Conversation, mut fields: Fields<'_>) -> Result<Part, BadRequ
             file(Fields::new(inner, at)?, &here)
         }
         _ => {
-            if kind == "video_url" {
-                bound(talk, "a video");
+            // vLLM's.
+            let own = match kind.as_str() {
+                "video_url" => Some("a video"),
+                "audio_url" => Some("a sound at a URL"),
+                "image_embeds" | "audio_embeds" | "image_pil" => Some("a picture or a sound in embeddings"),
+                _ => None,
+            };
+            if let Some(own) = own {
+                bound(talk, own);
                 return Ok(Part::Text(String::new()));
             }
             Err(here.key("type").bad(format_args!(

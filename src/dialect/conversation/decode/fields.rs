@@ -95,6 +95,15 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The same of a limit, which some clients turn off with -1 (llama.cpp, LM Studio).
+    pub(super) fn limit(&mut self, key: &str) -> Result<Option<u64>, BadRequest> {
+        let off = |json: &Json| matches!(json, Json::Number(number) if number.as_i64() == Some(-1));
+        if self.members.iter().any(|(name, value)| name == key && off(value)) {
+            self.skip(&[key]);
+        }
+        self.count(key)
+    }
+
     /// An array's items; none, where there is no array.
     pub(super) fn array(&mut self, key: &str) -> Result<Vec<Json>, BadRequest> {
         match self.take(key) {

@@ -150,7 +150,11 @@ fn format(mut fields: Fields<'_>) -> Result<Format, BadRequest> {
     let kind = fields.text("type")?;
     match kind.as_str() {
         "text" => Ok(Format::Text),
-        "json_object" => Ok(Format::Json),
+        // llama.cpp's and others' with a schema beside it.
+        "json_object" => Ok(match fields.object("schema")? {
+            Some(schema) => Format::Schema { name: None, description: None, schema, strict: None },
+            None => Format::Json,
+        }),
         "json_schema" => {
             let at = here.key("json_schema");
             let mut inner = match fields.take("json_schema") {

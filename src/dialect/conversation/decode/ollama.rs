@@ -73,7 +73,9 @@ fn common(talk: &mut Conversation, fields: &mut Fields<'_>) -> Result<(), BadReq
         let mut options = Fields::new(options, at)?;
         knobs(talk, &mut options, KNOBS)?;
         // -1 and -2 are no limit.
-        talk.max_tokens = options.number("num_predict")?.and_then(|limit| limit.as_u64());
+        let limit = options.number("num_predict")?;
+        talk.max_tokens =
+            limit.and_then(|it| it.as_u64().or(it.as_f64().filter(|it| *it >= 1.0).map(|it| it as u64)));
         let stop = at.key("stop");
         talk.stop = options.take("stop").map_or(Ok(Vec::new()), |it| texts(it, &stop))?;
         talk.options = options.rest();

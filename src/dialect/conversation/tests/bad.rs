@@ -63,7 +63,7 @@ fn each_fault_is_told_with_its_place() {
             "temperature",
             "must be a number, not a string",
         ),
-        (OpenaiChat, r#"{"max_tokens":-1,"messages":[]}"#, "max_tokens", "whole number"),
+        (OpenaiChat, r#"{"max_tokens":-2,"messages":[]}"#, "max_tokens", "whole number"),
         (OpenaiChat, r#"{"max_tokens":1.5,"messages":[]}"#, "max_tokens", "whole number"),
         (OpenaiChat, r#"{"n":1000,"messages":[]}"#, "n", "at most 128"),
         (OpenaiChat, r#"{"temperature":NaN,"messages":[]}"#, "temperature", "not valid JSON"),

@@ -5,6 +5,7 @@ mod bad;
 mod media;
 mod messages;
 mod settings;
+mod taken;
 mod tools;
 
 use bytes::Bytes;
