@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
-use super::attempt::text_of;
+use super::refused::text_of;
 use super::{Driver, Stage};
 use crate::cause::{Cause, Failure};
 use crate::dialect::reply;

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::attempt::{Source, refusal_body, refused};
+use super::attempt::Source;
+use super::refused::{refusal_body, refused};
 use super::{Driver, Job, Kept, Stage};
 use crate::cause::{Cause, Failure};
 use crate::dialect::request::Call;

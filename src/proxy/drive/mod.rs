@@ -10,6 +10,7 @@ mod ending;
 mod gating;
 mod hedge;
 mod pace;
+mod refused;
 mod relaying;
 mod resuming;
 
