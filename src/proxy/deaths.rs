@@ -41,11 +41,25 @@ pub struct Deaths {
     notices: RefCell<heapless::Deque<(Notice, Instant), { limits::DEATH_NOTICES }>>,
     /// Xids that nobody has acted upon.
     xids: RefCell<heapless::Vec<u16, { limits::DEATH_NOTICES }>>,
-    /// Whether the GPU answers its driver, as last told, and as acted upon.
-    gpu: Cell<(bool, bool)>,
+    gpu: Cell<Gpu>,
     /// Who has which socket, as told by who may see it.
     owners: RefCell<heapless::Deque<(u64, u32), { limits::DEATH_PROCESSES }>>,
     wake: Rc<Notify>,
+    /// There is a socket whose owner is not known.
+    asks: Notify,
+}
+
+/// What is known of this box's GPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Gpu {
+    /// One is lost, or needs a reset, as the driver says.
+    down: bool,
+    /// One has failed by an Xid.
+    failed: bool,
+    /// Since then the driver was not asked for a time: it was let go of, as a reset needs, or it hung.
+    unasked: bool,
+    /// All answer again, and nobody has acted upon it.
+    back: bool,
 }
 
 /// The process behind a target, for `status`.
@@ -110,11 +124,20 @@ pub fn noticed(process: &Process, notice: &Notice, now: Instant) {
     }
 }
 
-/// The GPU answers its driver, or does not: it is lost, or needs a reset.
-pub fn gpu_answers(process: &Process, answers: bool) {
-    let (was_down, done) = process.deaths.gpu.get();
-    if was_down == answers {
-        process.deaths.gpu.set((!answers, done));
+/// The GPUs answer their driver, or one does not: it is lost, or needs a reset. `None`: the driver is not asked.
+pub fn gpu_answers(process: &Process, answers: Option<bool>) {
+    let before = process.deaths.gpu.get();
+    let gpu = match answers {
+        None => Gpu { unasked: before.unasked || before.failed, ..before },
+        Some(false) => Gpu { down: true, back: false, ..before },
+        // An Xid alone does not keep a GPU from answering; answering again is what shows a reset.
+        Some(true) if before.down || before.unasked => {
+            Gpu { down: false, unasked: false, back: true, ..before }
+        }
+        Some(true) => before,
+    };
+    if gpu != before {
+        process.deaths.gpu.set(gpu);
         process.deaths.wake.notify_one();
     }
 }
@@ -122,11 +145,12 @@ pub fn gpu_answers(process: &Process, answers: bool) {
 /// Sockets, by their numbers, of which only somebody with more rights can say whose they are.
 #[must_use]
 pub fn unowned(process: &Process) -> Vec<u64> {
-    let unknown = |server: &Rc<Server>| {
-        let state = server.state.borrow();
-        state.found.as_ref().filter(|found| found.main.is_none())?.socket
-    };
-    process.deaths.servers.borrow().iter().filter_map(unknown).collect()
+    process.deaths.servers.borrow().iter().filter_map(|server| server.state.borrow().unowned()).collect()
+}
+
+/// Resolves when there is one more of them.
+pub async fn more_unowned(process: &Process) {
+    process.deaths.asks.notified().await;
 }
 
 /// Somebody with more rights says whose socket this is.
@@ -237,10 +261,28 @@ fn look(current: &Rc<Current>, gateway: &Rc<Gateway>, server: &Rc<Server>, at: I
             }
         })
     };
-    let owner = |inode| gateway.process.deaths.owner(inode);
-    if let Some(Found { how, main, others, .. }) = server.look(&owner, at, &watch) {
+    let deaths = &gateway.process.deaths;
+    let unowned = server.state.borrow().unowned();
+    if let Some(Found { how, main, others, .. }) = server.look(&|inode| deaths.owner(inode), at, &watch) {
         for target in targets(gateway, server) {
             death_events::server_found(gateway.name(target), main, others.len(), how);
+        }
+        if server.died.get().is_some() {
+            ask_if_it_is_back(current, server);
+        }
+    }
+    let now_unowned = server.state.borrow().unowned();
+    if now_unowned.is_some() && now_unowned != unowned {
+        deaths.asks.notify_one();
+    }
+}
+
+/// It died and is there again: its probe need not wait for its time.
+fn ask_if_it_is_back(current: &Current, server: &Server) {
+    for gateway in both(current) {
+        for target in targets(&gateway, server).into_iter().filter(|target| is_probed(&gateway, *target)) {
+            let gateway = Rc::clone(&gateway);
+            task::start(async move { super::probe::probe(&gateway, target).await });
         }
     }
 }
@@ -348,10 +390,11 @@ fn evidence(process: &Process, server: &Server, pid: u32, at: Instant) -> (Evide
 fn act(current: &Current, gateway: &Gateway) {
     let deaths = &gateway.process.deaths;
     let xids = std::mem::take(&mut *deaths.xids.borrow_mut());
-    let (down, was_down) = deaths.gpu.get();
-    deaths.gpu.set((down, down));
-    let fault = xids.first().map(|code| Some(*code)).or((down && !was_down).then_some(None));
-    let up = was_down && !down;
+    let gpu = deaths.gpu.get();
+    // A configuration that came since knows nothing of one that is still down.
+    let fault = xids.first().map(|code| Some(*code)).or(gpu.down.then_some(None));
+    let up = gpu.back && fault.is_none();
+    deaths.gpu.set(Gpu { failed: (gpu.failed || !xids.is_empty()) && !up, back: false, ..gpu });
     if fault.is_none() && !up {
         return;
     }
