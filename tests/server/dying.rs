@@ -19,13 +19,19 @@ runners = {}
 def say(*words):
     print(*words, flush=True)
 def child(keep):
+    ready, closed = os.pipe()
     pid = os.fork()
     if pid:
+        # Until then it has the listener, too.
+        os.close(closed)
+        os.read(ready, 1)
+        os.close(ready)
         return pid
     for fd in range(3, 256):
-        if fd != keep:
+        if fd not in (keep, closed):
             try: os.close(fd)
             except OSError: pass
+    os.close(closed)
     while os.read(0, 1): pass
     os._exit(0)
 def serve(connection):
