@@ -178,8 +178,15 @@ pub fn begins(gateway: &Gateway, target: usize, model: &str, reloads: bool, now:
     Some(bound)
 }
 
-/// What an attempt's failure really is, where the server behind `target` has just died or the kernel has said more.
-pub fn explain(gateway: &Gateway, target: usize, failure: &mut Failure, now: Instant) {
+/// What an attempt's failure really is, where the server behind `target` has just died or the kernel has said more. Gives
+/// what counts against its model: one that was not even connected has run nobody out of memory.
+pub fn explain(gateway: &Gateway, target: usize, failure: &mut Failure, now: Instant) -> Cause {
+    let before = failure.cause;
+    explained(gateway, target, failure, now);
+    if before == Cause::Refused { before } else { failure.cause }
+}
+
+fn explained(gateway: &Gateway, target: usize, failure: &mut Failure, now: Instant) {
     let Some(server) = gateway.servers.get(target).and_then(Option::as_ref) else { return };
     let process = &gateway.process;
     let by_its_end = matches!(

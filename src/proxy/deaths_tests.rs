@@ -102,6 +102,8 @@ fn a_failure_is_told_by_what_is_known_better() {
     server(&gateway).died.set(Some((at, Cause::OomKill)));
     assert_eq!(explained(&gateway, Cause::Refused, at + SECOND), Cause::OomKill);
     assert_eq!(explained(&gateway, Cause::TimeoutFirstToken, at + SECOND), Cause::TimeoutFirstToken);
+    let counts = |cause| explain(&gateway, 0, &mut Failure::new(cause), at + SECOND);
+    assert_eq!([Cause::Reset, Cause::Refused].map(counts), [Cause::OomKill, Cause::Refused]);
     assert_eq!(
         explained(&gateway, Cause::Refused, at + limits::DEATH_EXPLAINS),
         Cause::Refused,
