@@ -233,7 +233,9 @@ async fn an_end_is_told_although_the_server_is_not_found_any_more_or_another_one
         .await;
     std::fs::remove_file(&path).unwrap();
     second.kill().unwrap();
-    (first.wait().unwrap(), second.wait().unwrap());
+    for mut child in [first, second] {
+        child.wait().unwrap();
+    }
 }
 
 #[test]

@@ -83,7 +83,17 @@ pub struct Dying {
 impl Dying {
     /// `within`: words before it. `None` where there is no Python.
     pub async fn start(within: &[String]) -> Option<Dying> {
-        let python = ["python3".to_owned(), "-c".to_owned(), SCRIPT.to_owned()];
+        Dying::start_at(within, "0").await
+    }
+
+    /// Another one, where this one was.
+    pub async fn again(&self) -> Dying {
+        let (_, port) = self.url.rsplit_once(':').unwrap();
+        Dying::start_at(&[], port).await.unwrap()
+    }
+
+    async fn start_at(within: &[String], port: &str) -> Option<Dying> {
+        let python = ["python3", "-c", SCRIPT, port].map(str::to_owned);
         let mut words = within.iter().chain(&python);
         let mut command = Command::new(words.next().unwrap());
         command
