@@ -4,6 +4,7 @@
 //! has no token yet, in the same turn of the loop; the journal comes after, once late evidence may be there.
 
 mod fate;
+mod gpu;
 mod late;
 mod server;
 
@@ -16,8 +17,10 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 pub use fate::{Bound, Fate};
+pub use gpu::gpu_answers;
 pub use server::Server;
 
+use gpu::{Gpu, act};
 use late::{Told, tell_late};
 
 use super::current::Current;
@@ -47,19 +50,6 @@ pub struct Deaths {
     wake: Rc<Notify>,
     /// There is a socket whose owner is not known.
     asks: Notify,
-}
-
-/// What is known of this box's GPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Gpu {
-    /// One is lost, or needs a reset, as the driver says.
-    down: bool,
-    /// One has failed by an Xid.
-    failed: bool,
-    /// Since then the driver was not asked for a time: it was let go of, as a reset needs, or it hung.
-    unasked: bool,
-    /// All answer again, and nobody has acted upon it.
-    back: bool,
 }
 
 /// The process behind a target, for `status`.
@@ -121,24 +111,6 @@ pub fn noticed(process: &Process, notice: &Notice, now: Instant) {
         // More at once say nothing new.
         let _full = deaths.xids.borrow_mut().push(*code);
         deaths.wake.notify_one();
-    }
-}
-
-/// The GPUs answer their driver, or one does not: it is lost, or needs a reset. `None`: the driver is not asked.
-pub fn gpu_answers(process: &Process, answers: Option<bool>) {
-    let before = process.deaths.gpu.get();
-    let gpu = match answers {
-        None => Gpu { unasked: before.unasked || before.failed, ..before },
-        Some(false) => Gpu { down: true, back: false, ..before },
-        // An Xid alone does not keep a GPU from answering; answering again is what shows a reset.
-        Some(true) if before.down || before.unasked => {
-            Gpu { down: false, unasked: false, back: true, ..before }
-        }
-        Some(true) => before,
-    };
-    if gpu != before {
-        process.deaths.gpu.set(gpu);
-        process.deaths.wake.notify_one();
     }
 }
 
@@ -391,37 +363,6 @@ fn evidence(process: &Process, server: &Server, pid: u32, at: Instant) -> (Evide
         said: state.said.filter(|(then, _)| young(Some(*then))).map(|(_, cause)| cause),
     };
     (evidence, xid)
-}
-
-/// Acts upon what the kernel and the driver have said of the GPU.
-fn act(current: &Current, gateway: &Gateway) {
-    let deaths = &gateway.process.deaths;
-    let xids = std::mem::take(&mut *deaths.xids.borrow_mut());
-    let gpu = deaths.gpu.get();
-    // A configuration that came since knows nothing of one that is still down.
-    let fault = xids.first().map(|code| Some(*code)).or(gpu.down.then_some(None));
-    let up = gpu.back && fault.is_none();
-    deaths.gpu.set(Gpu { failed: (gpu.failed || !xids.is_empty()) && !up, back: false, ..gpu });
-    if fault.is_none() && !up {
-        return;
-    }
-    for (n, gateway) in both(current).into_iter().enumerate() {
-        for (target, config) in gateway.config.targets.iter().enumerate() {
-            if config.place != Place::Local {
-                continue;
-            }
-            let mut store = gateway.store.borrow_mut();
-            if let Some(xid) = fault
-                && store.latch(target, xid)
-                && n == 0
-            {
-                gateway.metrics.turned(target, Turned::Latched);
-                death_events::latched(&config.name, xid, gateway.advice(target, Cause::Xid));
-            } else if up && store.unlatch(target) && n == 0 {
-                death_events::unlatched(&config.name);
-            }
-        }
-    }
 }
 
 /// The routing in use, and the one that is tried.
