@@ -229,8 +229,8 @@ pub const LOG_BURST: u32 = 20;
 pub const LOG_REFILL: Duration = Duration::from_secs(10);
 /// A count of lines that were held back is told within twice this, if no line of their kind tells it before.
 pub const LOG_HELD: Duration = Duration::from_secs(30);
-/// Kinds of lines that are told apart.
-pub const LOG_KINDS: usize = 96;
+/// Kinds of lines that are told apart: a third of them have warnings beside what is only told.
+pub const LOG_KINDS: usize = 128;
 /// A stopping service's successor waits this long for the listeners before it does without.
 pub const HANDOVER: Duration = Duration::from_secs(3);
 /// A connection that was accepted just before the end may take this long to send its first request, which is served.

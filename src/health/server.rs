@@ -19,6 +19,8 @@ pub(super) struct Server {
     ill: Option<Cause>,
     /// Its probe need not be waited for.
     probed: bool,
+    /// Nothing says that it did not end as it was to, and it is the first time: its probe ends its rest.
+    restarts: bool,
     /// The GPU has failed: by which Xid, or by what the driver says.
     latch: Option<Option<u16>>,
     /// Answers that have begun: what happened between two of them happened in a row.
@@ -35,6 +37,7 @@ impl Server {
             breaker: Breaker::new(&policy(health), seed),
             ill: None,
             probed: true,
+            restarts: false,
             latch: None,
             answers: 0,
             streams: 0,
@@ -133,6 +136,7 @@ impl Server {
             return None;
         }
         self.breaker.fail(&policy(health), Cause::Hang, now);
+        self.restarts = false;
         (self.ill, self.probed) = (Some(Cause::Hang), true);
         Some(Change::Hangs)
     }
@@ -140,20 +144,27 @@ impl Server {
     /// It died. `probed`: somebody will tell when it answers again. Gives how long it is left alone.
     pub fn died(&mut self, health: &Health, cause: Cause, probed: bool, now: Instant) -> Duration {
         (self.ill, self.probed) = (Some(cause), !probed);
-        match self.breaker.fail(&policy(health), cause, now) {
+        let rest = match self.breaker.fail(&policy(health), cause, now) {
             Change::Opened(rest, _) => rest,
             _ => Duration::ZERO,
-        }
+        };
+        self.restarts = cause == Cause::Crashed && probed && rest < limits::DEATH_REST * 2;
+        rest
     }
 
     /// What it died of is known better now.
     pub fn died_of(&mut self, cause: Cause) {
         self.ill = self.ill.map(|_| cause);
+        self.restarts = false;
     }
 
-    /// Its probe succeeded.
+    /// Its probe succeeded. A server that somebody has restarted is not left alone for longer: one request may try it, and
+    /// if that brings it down again, it rests as others do.
     pub fn probed(&mut self) {
         self.probed = true;
+        if std::mem::take(&mut self.restarts) {
+            self.breaker.end_rest();
+        }
     }
 
     /// Whether it has died, and is not back.

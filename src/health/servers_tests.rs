@@ -66,6 +66,31 @@ fn a_death_is_a_rest_then_its_probe_and_steady_memory_and_one_trial() {
 }
 
 #[test]
+fn a_server_that_was_restarted_is_tried_as_soon_as_its_probe_succeeds() {
+    let (mut store, now) = (store(), crate::time::now());
+    store.died(0, Cause::Crashed, true, now);
+    assert!(matches!(standing(&store, "m", 1, now), Standing::Out(Why::Down(..))));
+    let _news = store.probed(0, Err(Cause::Refused), now);
+    assert!(matches!(standing(&store, "m", 1, now), Standing::Out(Why::Down(..))));
+    let _news = store.probed(0, Ok(()), now + SECOND);
+    assert_eq!(standing(&store, "m", 1, now + SECOND), Standing::Trial(Why::HalfOpen));
+    assert!(attempt(&mut store, 1, Ended::Well, now + SECOND).contains(&Change::Back));
+    // The second time it is no operator.
+    let again = now + SECOND * 30;
+    store.died(0, Cause::Crashed, true, again);
+    let _news = store.probed(0, Ok(()), again);
+    assert!(matches!(standing(&store, "m", 1, again), Standing::Out(Why::Down(..))));
+    // Nor is it one whose cause is known, or comes to be.
+    for late in [false, true] {
+        let mut store = self::store();
+        store.died(0, if late { Cause::Crashed } else { Cause::OomKill }, true, now);
+        store.died_of(0, Cause::OomKill);
+        let _news = store.probed(0, Ok(()), now);
+        assert!(matches!(standing(&store, "m", 1, now), Standing::Out(Why::Down(..))), "{late}");
+    }
+}
+
+#[test]
 fn each_further_death_doubles_the_rest_up_to_ten_minutes_and_a_trial_that_fails_does_too() {
     let (mut store, mut now) = (store(), crate::time::now());
     let mut before = Duration::ZERO;

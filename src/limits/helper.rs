@@ -39,5 +39,5 @@ pub const HELPER_SOCKETS_BYTES: usize = 64 * 1024;
 const _: () = assert!(HELPER_STALE.as_millis() < HELPER_HOPELESS.as_millis());
 const _: () = assert!(HELPER_INBOX_BYTES >= 2 * HELPER_LINE_BYTES);
 const _: () = assert!(HELPER_PAUSE.as_millis() < HELPER_PAUSE_MAX.as_millis());
-/// What the main program cannot see by itself is asked of the helper each time after this.
+/// What the helper could not say the main program asks it again after this; then after twice as long each time.
 pub const HELPER_ASKED_EVERY: Duration = Duration::from_secs(1);

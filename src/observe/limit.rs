@@ -1,4 +1,5 @@
-//! How many lines of one kind the log takes: a token bucket for each `MESSAGE_ID`, and a count of what it held back.
+//! How many lines of one kind the log takes: a token bucket for each `MESSAGE_ID`, and a count of what it held back. Its
+//! warnings and errors have a bucket of their own: a model's unloads hold no kill of its runner back.
 //!
 //! Pure, and of a fixed size. A count is never lost: the next line of the kind tells it, or one of its own does.
 
@@ -37,7 +38,7 @@ pub struct Held {
     pub name: Name,
     /// How many.
     pub count: u32,
-    /// Whether there is a warning or an error among them.
+    /// Whether they are warnings or errors.
     pub loud: bool,
 }
 
@@ -71,25 +72,24 @@ impl Limits {
         if FREE.contains(&id) {
             return Verdict::Passes(0);
         }
-        let Some(kind) = u128::from_str_radix(id, 16).ok().and_then(|id| self.kind(id, now)) else {
+        let Some(kind) = u128::from_str_radix(id, 16).ok().and_then(|id| self.kind(id, loud, now)) else {
             return Verdict::Passes(0);
         };
         kind.earn(now);
         if let Some(left) = kind.left.checked_sub(1) {
             kind.left = left;
-            kind.held.loud = false;
             return Verdict::Passes(std::mem::take(&mut kind.held.count));
         }
-        kind.hold(1, name, loud, now);
+        kind.hold(1, name, now);
         Verdict::Held
     }
 
     /// The line that was to tell of `count` lines of this kind was lost: the next one does.
     pub fn untold(&mut self, id: &str, name: &str, count: u32, loud: bool, now: Instant) {
         if count > 0
-            && let Some(kind) = u128::from_str_radix(id, 16).ok().and_then(|id| self.kind(id, now))
+            && let Some(kind) = u128::from_str_radix(id, 16).ok().and_then(|id| self.kind(id, loud, now))
         {
-            kind.hold(count, name, loud, now);
+            kind.hold(count, name, now);
         }
     }
 
@@ -100,15 +100,15 @@ impl Limits {
         };
         let kind = self.kinds.iter_mut().find(late)?;
         let held = kind.held.clone();
-        (kind.held.count, kind.held.loud) = (0, false);
+        kind.held.count = 0;
         Some(held)
     }
 
-    fn kind(&mut self, id: u128, now: Instant) -> Option<&mut Kind> {
-        let known = self.kinds.iter().position(|kind| kind.held.id == id);
+    fn kind(&mut self, id: u128, loud: bool, now: Instant) -> Option<&mut Kind> {
+        let known = self.kinds.iter().position(|kind| (kind.held.id, kind.held.loud) == (id, loud));
         let at = known.unwrap_or(self.kinds.len());
         if known.is_none() {
-            let held = Held { id, name: Name::new(), count: 0, loud: false };
+            let held = Held { id, name: Name::new(), count: 0, loud };
             let new = Kind { left: limits::LOG_BURST, earning: now, held, since: now };
             // Full: there are more kinds than the constant says, and the test of it fails.
             self.kinds.push(new).ok()?;
@@ -133,7 +133,7 @@ impl Kind {
         }
     }
 
-    fn hold(&mut self, count: u32, name: &str, loud: bool, now: Instant) {
+    fn hold(&mut self, count: u32, name: &str, now: Instant) {
         if self.held.count == 0 {
             self.since = now;
             let mut end = name.len().min(self.held.name.capacity());
@@ -143,7 +143,6 @@ impl Kind {
             let _fits = self.held.name.push_str(name.get(..end).unwrap_or_default());
         }
         self.held.count = self.held.count.saturating_add(count);
-        self.held.loud |= loud;
     }
 }
 
@@ -191,11 +190,16 @@ mod tests {
         for _ in 0..LOG_BURST + 3 {
             shed(&mut limits, start);
         }
-        limits.line(REQUEST_SHED, "request_shed", true, start + Duration::from_secs(1));
+        for n in 0..=LOG_BURST {
+            let loud = limits.line(REQUEST_SHED, "request_shed", true, start + Duration::from_secs(1));
+            assert_eq!(loud == Verdict::Held, n == LOG_BURST, "what is only told holds no warning back");
+        }
         assert_eq!(limits.overdue(start + LOG_HELD - Duration::from_millis(1), false), None);
         let held = limits.overdue(start + LOG_HELD, false).unwrap();
-        assert_eq!((held.name.as_str(), held.count, held.loud), ("request_shed", 4, true));
+        assert_eq!((held.name.as_str(), held.count, held.loud), ("request_shed", 3, false));
         assert_eq!(format!("{:032x}", held.id), REQUEST_SHED);
+        let loud = limits.overdue(start + LOG_HELD, true).map(|held| (held.count, held.loud));
+        assert_eq!(loud, Some((1, true)));
         assert_eq!(limits.overdue(start + LOG_HELD, true), None);
         // A lost line gives its count back.
         limits.untold(REQUEST_SHED, "request_shed", 4, true, start);
@@ -228,7 +232,7 @@ mod tests {
             held += kind.count;
         }
         assert_eq!(usize::try_from(held), Ok(LOG_KINDS));
-        assert!(crate::observe::events::tests::all().len() <= LOG_KINDS, "each kind has its place");
+        assert!(crate::observe::events::tests::all().len() * 4 / 3 <= LOG_KINDS, "each kind has its place");
     }
 
     proptest! {

@@ -1,8 +1,8 @@
 //! The one tracing subscriber: filters, takes an event's fields apart, hands them to the journal or to stderr.
 
 use std::fmt::{self, Write};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use tracing::field::{Field, Visit};
@@ -114,20 +114,20 @@ impl Sink {
         let verdict =
             self.with_limits(|limits| limits.line(id, name, level <= Level::WARN, crate::time::now()));
         match verdict {
-            Some(Verdict::Held) => None,
-            Some(Verdict::Passes(held)) => Some(held),
-            None => Some(0),
+            Verdict::Held => None,
+            Verdict::Passes(held) => Some(held),
         }
     }
 
-    /// Nothing, where another thread is at them: what is counted there is not worth waiting for.
-    fn with_limits<T>(&self, act: impl FnOnce(&mut Limits) -> T) -> Option<T> {
-        self.limits.try_lock().ok().map(|mut limits| act(&mut limits))
+    /// Another thread has them for some comparisons at most, and nothing is logged within: a count that nobody could give
+    /// back would be lost.
+    fn with_limits<T>(&self, act: impl FnOnce(&mut Limits) -> T) -> T {
+        act(&mut self.limits.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// See [`Limits::overdue`].
     pub fn overdue(&self, now: Instant, all: bool) -> Option<Held> {
-        self.with_limits(|limits| limits.overdue(now, all)).flatten()
+        self.with_limits(|limits| limits.overdue(now, all))
     }
 
     /// Whether the last line, which told of `held`, was taken; else that is told by a later one.

@@ -171,9 +171,9 @@ impl Account {
         if let Some(key) = self.gateway.config.targets.get(target).and_then(|target| target.key.as_ref()) {
             key.hide_in(&mut failure.detail);
         }
-        deaths::explain(&self.gateway, target, &mut failure, now());
+        let counts = deaths::explain(&self.gateway, target, &mut failure, now());
         let took = open.as_ref().map_or(Duration::ZERO, |open| now() - open.began());
-        let news = open.map(|open| open.end(ended_by(failure.cause, wait))).unwrap_or_default();
+        let news = open.map(|open| open.end(ended_by(counts, wait))).unwrap_or_default();
         let name = self.gateway.name(target);
         self.gateway.metrics.attempt(target, Some(failure.cause));
         if failure.cause.fault() != Fault::Downstream {

@@ -4,6 +4,7 @@
 //! has no token yet, in the same turn of the loop; the journal comes after, once late evidence may be there.
 
 mod fate;
+mod gpu;
 mod late;
 mod server;
 
@@ -16,8 +17,10 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 pub use fate::{Bound, Fate};
+pub use gpu::gpu_answers;
 pub use server::Server;
 
+use gpu::{Gpu, act};
 use late::{Told, tell_late};
 
 use super::current::Current;
@@ -41,11 +44,12 @@ pub struct Deaths {
     notices: RefCell<heapless::Deque<(Notice, Instant), { limits::DEATH_NOTICES }>>,
     /// Xids that nobody has acted upon.
     xids: RefCell<heapless::Vec<u16, { limits::DEATH_NOTICES }>>,
-    /// Whether the GPU answers its driver, as last told, and as acted upon.
-    gpu: Cell<(bool, bool)>,
+    gpu: Cell<Gpu>,
     /// Who has which socket, as told by who may see it.
     owners: RefCell<heapless::Deque<(u64, u32), { limits::DEATH_PROCESSES }>>,
     wake: Rc<Notify>,
+    /// There is a socket whose owner is not known.
+    asks: Notify,
 }
 
 /// The process behind a target, for `status`.
@@ -110,23 +114,15 @@ pub fn noticed(process: &Process, notice: &Notice, now: Instant) {
     }
 }
 
-/// The GPU answers its driver, or does not: it is lost, or needs a reset.
-pub fn gpu_answers(process: &Process, answers: bool) {
-    let (was_down, done) = process.deaths.gpu.get();
-    if was_down == answers {
-        process.deaths.gpu.set((!answers, done));
-        process.deaths.wake.notify_one();
-    }
-}
-
 /// Sockets, by their numbers, of which only somebody with more rights can say whose they are.
 #[must_use]
 pub fn unowned(process: &Process) -> Vec<u64> {
-    let unknown = |server: &Rc<Server>| {
-        let state = server.state.borrow();
-        state.found.as_ref().filter(|found| found.main.is_none())?.socket
-    };
-    process.deaths.servers.borrow().iter().filter_map(unknown).collect()
+    process.deaths.servers.borrow().iter().filter_map(|server| server.state.borrow().unowned()).collect()
+}
+
+/// Resolves when there is one more of them.
+pub async fn more_unowned(process: &Process) {
+    process.deaths.asks.notified().await;
 }
 
 /// Somebody with more rights says whose socket this is.
@@ -154,8 +150,15 @@ pub fn begins(gateway: &Gateway, target: usize, model: &str, reloads: bool, now:
     Some(bound)
 }
 
-/// What an attempt's failure really is, where the server behind `target` has just died or the kernel has said more.
-pub fn explain(gateway: &Gateway, target: usize, failure: &mut Failure, now: Instant) {
+/// What an attempt's failure really is, where the server behind `target` has just died or the kernel has said more. Gives
+/// what counts against its model: one that was not even connected has run nobody out of memory.
+pub fn explain(gateway: &Gateway, target: usize, failure: &mut Failure, now: Instant) -> Cause {
+    let before = failure.cause;
+    explained(gateway, target, failure, now);
+    if before == Cause::Refused { before } else { failure.cause }
+}
+
+fn explained(gateway: &Gateway, target: usize, failure: &mut Failure, now: Instant) {
     let Some(server) = gateway.servers.get(target).and_then(Option::as_ref) else { return };
     let process = &gateway.process;
     let by_its_end = matches!(
@@ -237,10 +240,28 @@ fn look(current: &Rc<Current>, gateway: &Rc<Gateway>, server: &Rc<Server>, at: I
             }
         })
     };
-    let owner = |inode| gateway.process.deaths.owner(inode);
-    if let Some(Found { how, main, others, .. }) = server.look(&owner, at, &watch) {
+    let deaths = &gateway.process.deaths;
+    let unowned = server.state.borrow().unowned();
+    if let Some(Found { how, main, others, .. }) = server.look(&|inode| deaths.owner(inode), at, &watch) {
         for target in targets(gateway, server) {
             death_events::server_found(gateway.name(target), main, others.len(), how);
+        }
+        if server.died.get().is_some() {
+            ask_if_it_is_back(current, server);
+        }
+    }
+    let now_unowned = server.state.borrow().unowned();
+    if now_unowned.is_some() && now_unowned != unowned {
+        deaths.asks.notify_one();
+    }
+}
+
+/// It died and is there again: its probe need not wait for its time.
+fn ask_if_it_is_back(current: &Current, server: &Server) {
+    for gateway in both(current) {
+        for target in targets(&gateway, server).into_iter().filter(|target| is_probed(&gateway, *target)) {
+            let gateway = Rc::clone(&gateway);
+            task::start(async move { super::probe::probe(&gateway, target).await });
         }
     }
 }
@@ -342,36 +363,6 @@ fn evidence(process: &Process, server: &Server, pid: u32, at: Instant) -> (Evide
         said: state.said.filter(|(then, _)| young(Some(*then))).map(|(_, cause)| cause),
     };
     (evidence, xid)
-}
-
-/// Acts upon what the kernel and the driver have said of the GPU.
-fn act(current: &Current, gateway: &Gateway) {
-    let deaths = &gateway.process.deaths;
-    let xids = std::mem::take(&mut *deaths.xids.borrow_mut());
-    let (down, was_down) = deaths.gpu.get();
-    deaths.gpu.set((down, down));
-    let fault = xids.first().map(|code| Some(*code)).or((down && !was_down).then_some(None));
-    let up = was_down && !down;
-    if fault.is_none() && !up {
-        return;
-    }
-    for (n, gateway) in both(current).into_iter().enumerate() {
-        for (target, config) in gateway.config.targets.iter().enumerate() {
-            if config.place != Place::Local {
-                continue;
-            }
-            let mut store = gateway.store.borrow_mut();
-            if let Some(xid) = fault
-                && store.latch(target, xid)
-                && n == 0
-            {
-                gateway.metrics.turned(target, Turned::Latched);
-                death_events::latched(&config.name, xid, gateway.advice(target, Cause::Xid));
-            } else if up && store.unlatch(target) && n == 0 {
-                death_events::unlatched(&config.name);
-            }
-        }
-    }
 }
 
 /// The routing in use, and the one that is tried.

@@ -5,11 +5,13 @@ use std::task::{Context, Poll, Waker};
 
 use super::*;
 use crate::config;
+use crate::config::ProcessHint;
 use crate::dialect::Dialect;
 use crate::dialect::request::Call;
 use crate::health::Standing;
 use crate::proxy::upstream::ProxyRules;
 use crate::route::{self, Ask};
+use crate::watch::process::NotFound;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -100,6 +102,8 @@ fn a_failure_is_told_by_what_is_known_better() {
     server(&gateway).died.set(Some((at, Cause::OomKill)));
     assert_eq!(explained(&gateway, Cause::Refused, at + SECOND), Cause::OomKill);
     assert_eq!(explained(&gateway, Cause::TimeoutFirstToken, at + SECOND), Cause::TimeoutFirstToken);
+    let counts = |cause| explain(&gateway, 0, &mut Failure::new(cause), at + SECOND);
+    assert_eq!([Cause::Reset, Cause::Refused].map(counts), [Cause::OomKill, Cause::Refused]);
     assert_eq!(
         explained(&gateway, Cause::Refused, at + limits::DEATH_EXPLAINS),
         Cause::Refused,
@@ -165,8 +169,90 @@ fn a_failed_gpu_holds_this_box_s_targets_and_clients_are_told() {
     act(&current, &gateway);
     // The driver lost it, and has it again: somebody has reset it.
     for (answers, candidates) in [(true, vec![1]), (false, vec![1]), (true, vec![0, 1])] {
-        gpu_answers(process, answers);
+        gpu_answers(process, Some(answers));
         act(&current, &gateway);
         assert_eq!(latched(&gateway).0, candidates, "{answers}");
     }
+    // A driver that answers all the time says nothing of a reset; one that was let go of for it does.
+    noticed(process, &Notice::Xid { code: 48, pid: None }, at);
+    for (answers, candidates) in
+        [(Some(true), vec![1]), (None, vec![1]), (None, vec![1]), (Some(true), vec![0, 1])]
+    {
+        gpu_answers(process, answers);
+        act(&current, &gateway);
+        assert_eq!(latched(&gateway).0, candidates, "{answers:?}");
+    }
+    for answers in [None, Some(true)] {
+        gpu_answers(process, answers);
+        act(&current, &gateway);
+        assert_eq!(process.deaths.gpu.get(), Gpu::default(), "nothing has failed");
+    }
+    // Whatever an operator says of it: it does not answer.
+    gpu_answers(process, Some(false));
+    act(&current, &gateway);
+    let renewed = Rc::new(gateway.renewed(gateway.config.clone(), &ProxyRules::from_env()).unwrap());
+    current.replace(Rc::clone(&renewed));
+    assert_eq!(latched(&renewed).0, [0, 1]);
+    act(&current, &renewed);
+    assert_eq!(latched(&renewed).0, [1]);
+}
+
+#[test]
+fn who_has_a_socket_that_shows_nothing_is_asked_too() {
+    let gateway = gateway(1);
+    server(&gateway).state.borrow_mut().why_not = Some(NotFound::Hidden(Some(7)));
+    assert_eq!(unowned(&gateway.process), [7]);
+    server(&gateway).state.borrow_mut().why_not = Some(NotFound::Nobody);
+    assert_eq!(unowned(&gateway.process), [0_u64; 0]);
+}
+
+/// A process whose end is told only when its turn comes, whatever is found meanwhile.
+#[tokio::test]
+async fn an_end_is_told_although_the_server_is_not_found_any_more_or_another_one_is() {
+    let path = std::env::temp_dir().join(format!("edgeward-deaths-{}", std::process::id()));
+    let sleeper = || std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let (mut first, mut second) = (sleeper(), sleeper());
+    let address =
+        Address { ip: Ipv4Addr::LOCALHOST.into(), port: 1, hint: Some(ProcessHint::PidFile(path.clone())) };
+    let server = Server::new(address, false, &Rc::default());
+    let watch = |_: u32, held: Rc<Held>| task::start(async move { held.ended().await });
+    let main = || server.state.borrow().found.as_ref().and_then(|found| found.main);
+    tokio::task::LocalSet::new()
+        .run_until(async {
+            std::fs::write(&path, first.id().to_string()).unwrap();
+            assert!(server.look(&|_| None, now(), &watch).is_some());
+            std::fs::remove_file(&path).unwrap();
+            assert!(server.look(&|_| None, now(), &watch).is_none());
+            assert_eq!(main(), Some(first.id()), "it lives, though it is not to be found");
+            first.kill().unwrap();
+            // Its number is still its own until it is waited for.
+            while server.has_ended().is_none() {
+                tokio::task::yield_now().await;
+            }
+            for text in [String::new(), second.id().to_string()] {
+                std::fs::write(&path, text).unwrap();
+                assert!(server.look(&|_| None, now(), &watch).is_none());
+                assert_eq!((main(), server.has_ended()), (Some(first.id()), Some(first.id())));
+            }
+        })
+        .await;
+    std::fs::remove_file(&path).unwrap();
+    second.kill().unwrap();
+    for mut child in [first, second] {
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_does_not_return_is_looked_for_at_leisure_after_a_while() {
+    let gateway = gateway(1);
+    let (server, at) = (server(&gateway), now());
+    let due = |looked| {
+        server.state.borrow_mut().looked = Some(looked);
+        server.due().unwrap() - looked
+    };
+    assert_eq!(due(at), limits::DEATH_LOOK_IDLE);
+    server.died.set(Some((at, Cause::Crashed)));
+    assert_eq!(due(at + SECOND), limits::DEATH_LOOK);
+    assert_eq!(due(at + limits::DEATH_REST_MAX), limits::DEATH_LOOK_IDLE);
 }

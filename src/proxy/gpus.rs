@@ -53,17 +53,26 @@ pub async fn keep_listening(process: Rc<Process>, place: Place) {
 
 /// Whose the sockets are of which this process may not see it, and whether the GPUs answer.
 async fn keep_asking(process: &Process) {
+    let helper = &process.helper;
+    let mut pause = limits::HELPER_ASKED_EVERY;
     loop {
-        tokio::time::sleep(limits::HELPER_ASKED_EVERY).await;
-        let states = process.helper.gpus(|known| {
+        let answer = helper.gpus(|known| {
             (known.sight() == Sight::Sees).then(|| known.gpus().iter().all(|gpu| gpu.down.is_none()))
         });
-        if let Some(answers) = states {
-            deaths::gpu_answers(process, answers);
-        }
+        deaths::gpu_answers(process, answer);
+        let mut open = false;
         for inode in deaths::unowned(process) {
-            if let Some(owner) = process.helper.who_has(inode).await {
-                deaths::owned(process, inode, owner.pid);
+            match helper.who_has(inode).await {
+                Some(owner) => deaths::owned(process, inode, owner.pid),
+                None => open = true,
+            }
+        }
+        tokio::select! {
+            () = helper.changed() => {}
+            () = deaths::more_unowned(process) => pause = limits::HELPER_ASKED_EVERY,
+            // It walks through all of /proc for an answer: what it did not find it is asked for more and more seldom.
+            () = tokio::time::sleep(pause), if open && helper.answers() => {
+                pause = (pause * 2).min(limits::HELPER_PAUSE_MAX);
             }
         }
     }
@@ -118,4 +127,30 @@ pub fn gauges(process: &Process) -> Option<HelperGauges> {
         restarts: status.restarts,
         gpus: status.gpus.iter().map(gauge).collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config;
+    use crate::proxy::gateway::Gateway;
+    use crate::proxy::upstream::ProxyRules;
+
+    #[tokio::test(start_paused = true)]
+    async fn where_there_is_nobody_to_ask_it_sleeps() {
+        let config = config::parse("", Path::new("t"), &|_| None).unwrap().config;
+        let gateway = Gateway::new(config, &ProxyRules::from_env(), None).unwrap();
+        let turns = Cell::new(0);
+        let mut asking = std::pin::pin!(keep_asking(&gateway.process));
+        let counted = std::future::poll_fn(|cx| {
+            turns.set(turns.get() + 1);
+            asking.as_mut().poll(cx)
+        });
+        let hour = tokio::time::timeout(Duration::from_secs(3600), counted).await;
+        assert!(hour.is_err() && turns.get() <= 2, "{}", turns.get());
+    }
 }

@@ -71,6 +71,8 @@ pub struct Helper {
     questions: RefCell<heapless::Vec<Question, { limits::HELPER_QUESTIONS }>>,
     last_question: Cell<u32>,
     asked: Notify,
+    /// How it or a GPU stands is not what it was.
+    changed: Notify,
 }
 
 impl Helper {
@@ -115,6 +117,17 @@ impl Helper {
         self.who.get() == Some(Who::Helper) && !self.deaf.get()
     }
 
+    /// Whether it can be asked whose a socket is.
+    #[must_use]
+    pub fn answers(&self) -> bool {
+        self.who.get() == Some(Who::Helper)
+    }
+
+    /// Resolves when how it or a GPU stands has changed; at once, where that was while nobody waited.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
     /// Who tells of the GPUs: the helper's name, or nvidia-smi.
     #[must_use]
     pub fn source(&self) -> Option<&'static str> {
@@ -140,7 +153,7 @@ impl Helper {
     /// Which process has the socket with this inode; `None` as for [`Helper::who_listens`].
     pub async fn who_has(&self, inode: u64) -> Option<Owner> {
         // nvidia-smi answers no questions.
-        self.who.get().filter(|who| *who == Who::Helper)?;
+        self.answers().then_some(())?;
         let (answer, result) = oneshot::channel();
         let number = self.last_question.get().wrapping_add(1);
         self.last_question.set(number);
@@ -193,6 +206,7 @@ impl Helper {
         let blind = matches!(self.gpus.borrow().sight(), Sight::Blind(Why::Mismatch, _));
         self.expected.set(blind && matches!(trouble, Trouble::Gone));
         self.gpus.borrow_mut().ended();
+        self.changed.notify_one();
         // Whoever waits for an answer gets none.
         self.questions.borrow_mut().clear();
         self.version.borrow_mut().take();
@@ -233,6 +247,7 @@ impl Helper {
         self.who.set(Some(who));
         self.trouble.borrow_mut().take();
         self.gpus.borrow_mut().began(now());
+        self.changed.notify_one();
         let mut ring = pin!(alarm.after(limits::HELPER_STALE));
         loop {
             // The first ones may have come with the first line.
@@ -291,6 +306,9 @@ impl Helper {
     }
 
     fn tell(&self, news: Option<News>, at: Instant, heard: Heard<'_>) {
+        if news.is_some() {
+            self.changed.notify_one();
+        }
         match news {
             Some(News::Stale) => events::helper_stale(limits::HELPER_STALE.as_secs()),
             Some(News::Blind(Why::NoLibrary, _)) if !self.expects_gpu.get() => {

@@ -50,8 +50,8 @@ pub enum NotFound {
     Several,
     /// systemd holds the socket, too.
     Activated,
-    /// Somebody listens whose processes this user may not see.
-    Hidden,
+    /// Somebody listens, on the socket of this number, whose processes this user may not see.
+    Hidden(Option<u64>),
     /// No cgroup has the unit's name.
     NoUnit,
     /// The file cannot be read, or has no number in it.
@@ -69,7 +69,7 @@ impl NotFound {
             NotFound::Nobody => ("nobody listens there", "start it"),
             NotFound::Several => ("several sockets listen there beside each other", NAME),
             NotFound::Activated => ("systemd holds its socket", NAME),
-            NotFound::Hidden => (
+            NotFound::Hidden(_) => (
                 "it is another user's, and neither its cgroup nor the helper shows it",
                 "install edgeward-nvml, or write process = { unit = \"…\" } or { pid_file = \"…\" } in its target",
             ),
@@ -128,7 +128,7 @@ fn by_socket(
     before: Option<&Found>,
     owner: &dyn Fn(u64) -> Option<u32>,
 ) -> Result<Found, NotFound> {
-    let all = listeners(address.ip, address.port).map_err(|_| NotFound::Hidden)?;
+    let all = listeners(address.ip, address.port).map_err(|_| NotFound::Hidden(None))?;
     let listener = match all.as_slice() {
         [] => return Err(NotFound::Nobody),
         [one] => *one,
@@ -153,8 +153,8 @@ fn by_socket(
         let others = beside(main, group.as_deref());
         return Ok(Found { how: "its socket, by the helper", socket, main: Some(main), others, group });
     }
-    let group = group.filter(|group| is_a_servers(group)).ok_or(NotFound::Hidden)?;
-    by_group(group, socket, owner, "its socket's cgroup").ok_or(NotFound::Hidden)
+    let group = group.filter(|group| is_a_servers(group)).ok_or(NotFound::Hidden(socket))?;
+    by_group(group, socket, owner, "its socket's cgroup").ok_or(NotFound::Hidden(socket))
 }
 
 /// What a process has started, where that can be seen; else who is in its cgroup with it.
@@ -385,6 +385,10 @@ impl Kills {
     /// How many there were since the last look: of the cgroup, where that can be read, and of the box.
     pub fn look(&mut self) -> (Option<u64>, u64) {
         let group = self.group.as_mut().and_then(more);
+        if group.is_none() {
+            // It went with the last of its processes: the box's count speaks from here on.
+            self.group = None;
+        }
         (group, self.all.as_mut().and_then(more).unwrap_or_default())
     }
 }
@@ -414,6 +418,20 @@ mod tests {
 
     fn child(script: &str) -> Child {
         Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    #[test]
+    fn a_cgroup_that_is_gone_is_not_one_without_kills() {
+        let path = std::env::temp_dir().join(format!("edgeward-kills-{}", std::process::id()));
+        fs::write(&path, "oom 1\noom_kill 3\n").unwrap();
+        let mut kills = Kills { group: counted(File::open(&path).unwrap()), all: None };
+        assert_eq!((kills.look(), kills.counts_group()), ((Some(0), 0), true));
+        fs::write(&path, "oom 1\noom_kill 5\n").unwrap();
+        assert_eq!(kills.look(), (Some(2), 0));
+        // As a read of what was removed: without a count.
+        fs::write(&path, "").unwrap();
+        assert_eq!((kills.look(), kills.counts_group()), ((None, 0), false));
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -82,6 +82,32 @@ fn all_that_wait_go_on_by_the_end_of_the_process_although_tcp_never_tells() {
 }
 
 #[test]
+fn a_server_that_was_restarted_is_asked_again_as_soon_as_it_answers_its_probe() {
+    run(LIMIT, async {
+        // Not by its turn.
+        let probe = "[probe]\nevery = \"600s\"\n";
+        let Some((mut dying, _shelf, program)) = pair("openai", probe).await else { return };
+        dying.kill();
+        assert_eq!(dying.signal().await, Some(9));
+        let died = edgeward::time::now();
+        program.logged(&["server_died", "target=box"]).await;
+        let again = dying.again().await;
+        program.logged(&["server_found", "target=box", &format!("pid={}", again.pid())]).await;
+        let mut model = 0;
+        loop {
+            model += 1;
+            let mut wire = begin(&program, &format!("m{model}")).await;
+            if attempts(&mut wire).await == "box:committed" {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(died.elapsed() < edgeward::limits::DEATH_REST, "{:?}", died.elapsed());
+        program.logged(&["server_back", "target=box"]).await;
+    });
+}
+
+#[test]
 fn a_whole_answer_goes_on_too() {
     run(LIMIT, async {
         let Some((mut dying, _shelf, program)) = pair("openai", "").await else { return };

@@ -19,13 +19,19 @@ runners = {}
 def say(*words):
     print(*words, flush=True)
 def child(keep):
+    ready, closed = os.pipe()
     pid = os.fork()
     if pid:
+        # Until then it has the listener, too.
+        os.close(closed)
+        os.read(ready, 1)
+        os.close(ready)
         return pid
     for fd in range(3, 256):
-        if fd != keep:
+        if fd not in (keep, closed):
             try: os.close(fd)
             except OSError: pass
+    os.close(closed)
     while os.read(0, 1): pass
     os._exit(0)
 def serve(connection):
@@ -77,7 +83,17 @@ pub struct Dying {
 impl Dying {
     /// `within`: words before it. `None` where there is no Python.
     pub async fn start(within: &[String]) -> Option<Dying> {
-        let python = ["python3".to_owned(), "-c".to_owned(), SCRIPT.to_owned()];
+        Dying::start_at(within, "0").await
+    }
+
+    /// Another one, where this one was.
+    pub async fn again(&self) -> Dying {
+        let (_, port) = self.url.rsplit_once(':').unwrap();
+        Dying::start_at(&[], port).await.unwrap()
+    }
+
+    async fn start_at(within: &[String], port: &str) -> Option<Dying> {
+        let python = ["python3", "-c", SCRIPT, port].map(str::to_owned);
         let mut words = within.iter().chain(&python);
         let mut command = Command::new(words.next().unwrap());
         command

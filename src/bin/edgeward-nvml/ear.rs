@@ -39,10 +39,7 @@ impl Ear {
         let path = std::env::var(KMSG_VARIABLE).unwrap_or_else(|_| KMSG.to_owned());
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let kmsg = rustix::fs::open(path, flags, Mode::empty()).inspect_err(|errno| peers.deaf(*errno)).ok();
-        if let Some(kmsg) = &kmsg {
-            // What has no end, as a pipe in a test, has nothing old.
-            let _without_end = rustix::fs::seek(kmsg, SeekFrom::End(0));
-        }
+        kmsg.iter().for_each(to_its_end);
         // For opening it alone. Where that is not allowed, it is kept.
         let _kept = give_up(CapabilitySet::SYSLOG);
         Ear { listener, kmsg, peers }
@@ -59,8 +56,9 @@ impl Ear {
             let timeout = peers.is_empty().then_some(&alone);
             let (kmsg, newcomer, spoke) = {
                 let mut fds = Vec::new();
-                let own = self.kmsg.iter().map(|kmsg| PollFd::new(kmsg, PollFlags::IN));
-                fds.extend(own);
+                // A log that is never silent would keep it here for nobody.
+                let kmsg = self.kmsg.as_ref().filter(|_| !peers.is_empty());
+                fds.extend(kmsg.map(|kmsg| PollFd::new(kmsg, PollFlags::IN)));
                 fds.extend(self.listener.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
                 fds.extend(peers.iter().map(|peer| PollFd::new(&*peer.from, PollFlags::IN)));
                 match poll(&mut fds, timeout) {
@@ -72,7 +70,7 @@ impl Ear {
                 }
                 let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
                 let mut next = |there: bool| there && ready.next().unwrap_or(false);
-                let own = (next(self.kmsg.is_some()), next(self.listener.is_some()));
+                let own = (next(kmsg.is_some()), next(self.listener.is_some()));
                 (own.0, own.1, ready.collect::<Vec<bool>>())
             };
             if kmsg {
@@ -85,6 +83,9 @@ impl Ear {
             }
             if newcomer && let Some(listener) = &self.listener {
                 if let Some(socket) = accept(listener)? {
+                    if peers.is_empty() {
+                        self.kmsg.iter().for_each(to_its_end);
+                    }
                     self.peers.add(Peer::on(socket.into()));
                 }
             } else if self.listener.is_none() && self.peers.all().is_empty() {
@@ -117,6 +118,11 @@ impl Ear {
             }
         }
     }
+}
+
+/// What was said until now is no news. What has no end, as a pipe in a test, has nothing old.
+fn to_its_end(kmsg: &OwnedFd) {
+    let _without_end = rustix::fs::seek(kmsg, SeekFrom::End(0));
 }
 
 /// Reads what a peer has said, and answers it. Whether it is still there.

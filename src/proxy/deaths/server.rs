@@ -92,7 +92,15 @@ impl Server {
         let state = self.state.borrow();
         // What is not known by another's configuration or rights is looked for at leisure: it takes a walk.
         let may_come = matches!(state.why_not, None | Some(NotFound::Nobody | NotFound::Unheld));
-        let soon = may_come && (self.is_busy() || (state.found.is_none() && self.died.get().is_some()));
+        // What starts no process for a model has its end told all the same.
+        let changes = self.loads || state.found.as_ref().is_none_or(|found| found.main.is_none());
+        let returns = || {
+            let since = |(at, _)| {
+                state.looked.is_some_and(|now| now.saturating_duration_since(at) < limits::DEATH_REST_MAX)
+            };
+            state.found.is_none() && self.died.get().is_some_and(since)
+        };
+        let soon = may_come && ((self.is_busy() && changes) || returns());
         let pause = if soon { limits::DEATH_LOOK } else { limits::DEATH_LOOK_IDLE };
         state.looked.and_then(|at| at.checked_add(pause))
     }
@@ -106,6 +114,10 @@ impl Server {
     ) -> Option<Found> {
         let mut state = self.state.borrow_mut();
         state.looked = Some(now);
+        if state.watched.iter().any(|one| one.held.has_ended()) {
+            // Whoever waits for that end has its turn first: it would be dropped with what is not found any more.
+            return None;
+        }
         let before = state.found.take();
         let mut found = find(&self.address, before.as_ref(), owner);
         if let Ok(one) = &found
@@ -125,6 +137,12 @@ impl Server {
             }
         }
         match found {
+            // Who ends closes its socket first, and a GPU's memory may take seconds behind it; nor does an answer that the
+            // kernel has no memory for end anybody. Its end is waited for.
+            Err(why) if why != NotFound::Several && state.watches(before.as_ref()) => {
+                state.found = before;
+                None
+            }
             Err(why) => {
                 state.why_not = Some(why);
                 state.watched.clear();
@@ -198,6 +216,21 @@ impl Server {
 }
 
 impl State {
+    /// The end of what was found is waited for.
+    fn watches(&self, found: Option<&Found>) -> bool {
+        let is = |found: &Found| self.watched.iter().any(|one| found.main.is_none_or(|main| main == one.pid));
+        found.is_some_and(is)
+    }
+
+    /// The socket of which only somebody with more rights can say whose it is.
+    pub(super) fn unowned(&self) -> Option<u64> {
+        match (&self.found, self.why_not) {
+            (Some(found), _) => found.socket.filter(|_| found.main.is_none()),
+            (None, Some(NotFound::Hidden(socket))) => socket,
+            (None, _) => None,
+        }
+    }
+
     fn watch_others(
         &mut self,
         found: &mut Found,
