@@ -373,13 +373,13 @@ fn without_memory_requests_go_elsewhere_or_wait_and_are_told_when_to_come_again(
         // What takes no memory goes all the same.
         assert_eq!(ask(program.addr, "GET", "/api/tags", &[], "").await.status, 200);
 
-        // Nobody else speaks Ollama's own API: it waits, and who finds the queue full is told so in its own dialect.
+        // What is not to leave the box waits, and who finds the queue full is told so in its own dialect.
+        let near = [("x-edgeward-local-only", "true")];
         let mut waiting = Wire::connect(program.addr).await;
-        waiting.write(request("POST", OLLAMA, &[], &simple().to_string())).await;
+        waiting.write(request("POST", OLLAMA, &near, &simple().to_string())).await;
         let waits =
             async { while program.status().await.pointer("/targets/0/local/waiting") != Some(&json!(1)) {} };
         tokio::time::timeout(SOON, waits).await.expect("it waits");
-        let near = [("x-edgeward-local-only", "true")];
         let messages =
             json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]});
         for (path, body, error) in [
