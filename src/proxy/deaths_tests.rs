@@ -210,7 +210,12 @@ fn who_has_a_socket_that_shows_nothing_is_asked_too() {
 #[tokio::test]
 async fn an_end_is_told_although_the_server_is_not_found_any_more_or_another_one_is() {
     let path = std::env::temp_dir().join(format!("edgeward-deaths-{}", std::process::id()));
-    let sleeper = || std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let sleeper = || {
+        let mut command = std::process::Command::new("sleep");
+        // Where the test fails, they hold no pipe of who reads what it says.
+        command.arg("60").stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        command.spawn().unwrap()
+    };
     let (mut first, mut second) = (sleeper(), sleeper());
     let address =
         Address { ip: Ipv4Addr::LOCALHOST.into(), port: 1, hint: Some(ProcessHint::PidFile(path.clone())) };
