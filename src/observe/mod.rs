@@ -145,7 +145,7 @@ pub fn lost_lines() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
-/// Tells how many lines of a kind were held back where no line of that kind has done so for [`limits::LOG_HELD`]: to be
+/// Tells how many lines of a kind were held back where no line of that kind has done so for [`crate::limits::LOG_HELD`]: to be
 /// called that often. `all`: at the end, whatever is untold.
 pub fn tell_held_back(all: bool) {
     let now = crate::time::now();

@@ -310,7 +310,7 @@ pub fn decode(client: Dialect, body: &[u8]) -> Result<Conversation, BadRequest> 
 /// The same, which shares the body's memory where that holds a picture.
 ///
 /// # Errors
-/// As [`decode`].
+/// As [`decode()`].
 pub fn decode_shared(client: Dialect, body: &Bytes) -> Result<Conversation, BadRequest> {
     decode::decode(client, json::parse_shared(body)?)
 }
