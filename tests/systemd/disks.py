@@ -64,6 +64,14 @@ def flash(box, port):
     box.run("journalctl", "--sync")
     each = (written(box) - before) / load.served
     assert each < BYTES_MAX, each
+
+    def rests():
+        lines = len(box.journal("_SYSTEMD_UNIT=edgeward.service"))
+        time.sleep(3)
+        return len(box.journal("_SYSTEMD_UNIT=edgeward.service")) == lines
+
+    # The helper was ended before, and is started anew after a pause: that is told.
+    box.wait(rests, "rest", limit=60)
     before, lines = written(box), len(box.journal("_SYSTEMD_UNIT=edgeward.service"))
     time.sleep(3)
     assert len(box.journal("_SYSTEMD_UNIT=edgeward.service")) == lines, "lines at rest"
