@@ -70,7 +70,9 @@ def flash(box, port):
         time.sleep(3)
         return len(box.journal("_SYSTEMD_UNIT=edgeward.service")) == lines
 
-    # The helper was ended before, and is started anew after a pause: that is told.
+    # The helper was ended before, and is started anew after a pause; the target that fails is seen by its probe, too: that
+    # is told.
+    box.event("probe_down", limit=60)
     box.wait(rests, "rest", limit=60)
     before, lines = written(box), len(box.journal("_SYSTEMD_UNIT=edgeward.service"))
     time.sleep(3)
