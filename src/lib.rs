@@ -6,15 +6,19 @@
 //! |---|---|---|---|---|
 //! | 1 | accept, authenticate | `proxy::server` | a connection, a client | 503, 401, 403 |
 //! | 2 | read and bound the body | `proxy::body` | bytes that can be replayed | 413, 408, 400 |
-//! | 3 | decode | `dialect::request` | a `Call`: dialect, model, stream, where to edit | 400 |
+//! | 3 | decode | `dialect::request`; all of it `dialect::conversation` | a `Call`: dialect, model, stream, where to edit | 400 |
 //! | 4 | plan | `route` | candidates, in order | 503 + Retry-After |
-//! | 5 | attempt: connect, send | `proxy::drive`, `proxy::upstream` | a response head | next candidate |
+//! | 5 | attempt: connect, send; anew in the target's dialect | `proxy::drive`, `proxy::upstream` | a response head | next candidate |
 //! | 6 | gate | `gate` | a verdict | next candidate |
-//! | 7 | relay | `proxy::relay` | the client's stream | an honest, unclean end |
+//! | 7 | relay | `proxy::relay`, `dialect::translate` | the client's stream | `proxy::resume`, or an honest, unclean end |
 //! | 8 | account | `observe` | one line a request, one a failed attempt | never |
 //!
 //! Steps 4 to 8 are decided by one pure machine, `proxy::exchange`, and performed by its
 //! driver, `proxy::drive`, whose arms stand in this order: read `proxy/drive/mod.rs` first.
+//!
+//! Beside it, on the same thread: `watch` reads, `memory` judges, and `proxy::pressure` tells health how memory stands;
+//! `proxy::facts` asks local servers what they have, by which `memory::admit` lets requests in; `proxy::deaths` holds their
+//! processes; `proxy::gpus` listens to the helper, `src/bin/edgeward-nvml`.
 //!
 //! Pure rooms (`wire`, `dialect`, `gate`, `route`, `health`, `memory`) take bytes, events and `now`,
 //! and import no runtime; `tests/layers.rs` holds the table of who may use whom.

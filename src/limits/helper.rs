@@ -33,8 +33,6 @@ pub const HELPER_QUESTION: Duration = Duration::from_secs(2);
 pub const HELPER_LOOK: Duration = Duration::from_secs(3);
 /// Between two looks at what it has told meanwhile; more than it takes to tell of all GPUs, once it tells of one.
 pub const HELPER_LOOK_STEP: Duration = Duration::from_millis(50);
-/// Of /proc/net/tcp, in bytes: who listens stands first there. 400 listeners.
-pub const HELPER_SOCKETS_BYTES: usize = 64 * 1024;
 
 const _: () = assert!(HELPER_STALE.as_millis() < HELPER_HOPELESS.as_millis());
 const _: () = assert!(HELPER_INBOX_BYTES >= 2 * HELPER_LINE_BYTES);

@@ -268,23 +268,6 @@ impl Backoff {
     }
 }
 
-/// The inode of who listens on this TCP port, in the text of `/proc/net/tcp` or `tcp6`. `None` too where the text ends
-/// before it.
-#[must_use]
-pub fn listening_inode(text: &[u8], port: u16) -> Option<u64> {
-    const LISTEN: &[u8] = b"0A";
-    text.split(|byte| *byte == b'\n').find_map(|line| {
-        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-        let local = words.nth(1)?;
-        let colon = local.iter().rposition(|byte| *byte == b':')?;
-        let here = std::str::from_utf8(local.get(colon + 1..)?).ok()?;
-        let listens = words.nth(1)? == LISTEN && u16::from_str_radix(here, 16).ok()? == port;
-        // Behind: queues, timer, retransmits, user, timeout.
-        let inode = std::str::from_utf8(words.nth(5)?).ok()?.parse().ok()?;
-        (listens && inode > 0).then_some(inode)
-    })
-}
-
 /// A line of `nvidia-smi --query-gpu=index,memory.total,memory.free --format=csv,noheader,nounits`: figures in MiB, or
 /// `[N/A]` where a GPU has no memory of its own.
 #[must_use]
@@ -423,17 +406,6 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_is_found_in_the_kernels_table() {
-        let text = b"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
-            0: 0100007F:2CAA 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11883 1 0 100 0\n   \
-            1: 0100007F:2CAB 0100007F:2CAA 01 00000000:00000000 00:00000000 00000000     0        0 99 1 0 100 0\n";
-        assert_eq!(listening_inode(text, 11434), Some(11883));
-        assert_eq!((listening_inode(text, 11435), listening_inode(text, 1)), (None, None));
-        let six = b"0: 00000000000000000000000000000000:1F90 0000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 7 1";
-        assert_eq!(listening_inode(six, 8080), Some(7));
-    }
-
-    #[test]
     fn lines_of_nvidia_smi_are_read() {
         assert_eq!(smi_line(b"0, 24564, 20000"), Some(Record::Figures(0, figures(24_564, 20_000))));
         let shared = Figures { state: State::Shared, ..Figures::default() };
@@ -452,7 +424,6 @@ mod tests {
         ) {
             for text in [&raw[..], text.as_bytes()] {
                 let _ = smi_line(text);
-                let _ = listening_inode(text, 0);
             }
             let (mut gpus, mut now) = (Gpus::default(), start());
             for (kind, rest, ms) in records {

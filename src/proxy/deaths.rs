@@ -63,6 +63,8 @@ pub struct ProcessStatus {
     pub found: String,
     /// Processes that it has started, or that it may be one of.
     pub others: usize,
+    /// What they hold of the GPUs' memory, in bytes, where the driver says.
+    pub gpu_bytes: Option<u64>,
 }
 
 impl Deaths {
@@ -196,7 +198,7 @@ pub fn status(gateway: &Gateway, target: usize, now: Instant) -> Option<ProcessS
                 format!("{why}; {remedy}")
             },
         );
-        return Some(ProcessStatus { pid: None, since_secs: None, found, others: 0 });
+        return Some(ProcessStatus { pid: None, since_secs: None, found, others: 0, gpu_bytes: None });
     };
     let since = state.watched.iter().find(|one| found.main.is_none_or(|main| main == one.pid));
     let since = since.map(|one| now.saturating_duration_since(one.since).as_secs());
@@ -204,7 +206,14 @@ pub fn status(gateway: &Gateway, target: usize, now: Instant) -> Option<ProcessS
         Some(_) => found.how.to_owned(),
         None => format!("{}, one of its processes; edgeward-nvml would tell which", found.how),
     };
-    Some(ProcessStatus { pid: found.main, since_secs: since, found: found_by, others: found.others.len() })
+    let held = state.watched.iter().filter_map(|one| gateway.process.helper.held_by(one.pid));
+    Some(ProcessStatus {
+        pid: found.main,
+        since_secs: since,
+        found: found_by,
+        others: found.others.len(),
+        gpu_bytes: held.map(|kib| u64::from(kib) * 1024).reduce(u64::saturating_add),
+    })
 }
 
 /// Watches for as long as edgeward runs.

@@ -110,12 +110,14 @@ fn show_target(target: &TargetStatus, width: usize, page: &mut Page) {
     if !terms.is_empty() {
         page.line("      ", &terms.join("; "));
     }
-    if let Some(ProcessStatus { pid, since_secs, found, others }) = &target.process {
+    if let Some(ProcessStatus { pid, since_secs, found, others, gpu_bytes }) = &target.process {
         let who = pid.map_or_else(String::new, |pid| format!("process {pid}, "));
         let since = since_secs.map_or_else(String::new, |secs| format!(", known for {secs} s"));
         let more = if *others > 0 { format!(", {others} beside it") } else { String::new() };
+        let held =
+            gpu_bytes.map(|bytes| format!(", with {} MiB of GPU memory", bytes >> 20)).unwrap_or_default();
         let line = match since_secs {
-            Some(_) => format!("{who}found by {found}{since}{more}"),
+            Some(_) => format!("{who}found by {found}{since}{more}{held}"),
             None => format!("its process is not known: {found}"),
         };
         page.line("      ", &line);
@@ -236,6 +238,7 @@ mod tests {
                 since_secs: Some(9),
                 found: "its socket".to_owned(),
                 others: 2,
+                gpu_bytes: Some(3 << 30),
             }),
             local: Some(LocalStatus {
                 resident: Some(vec!["m (2048 MiB, 4096 tokens)".to_owned()]),
@@ -316,7 +319,8 @@ mod tests {
       50.5% of its weight of 100; 4 requests at once at most, 3 waiting; sent
         off this box today: 12 requests, 3400 prompt tokens; spent 1.25 today of
         5.00 (its price is assumed)
-      process 71, found by its socket, known for 9 s, 2 beside it
+      process 71, found by its socket, known for 9 s, 2 beside it, with 3072 MiB
+        of GPU memory
       loaded: m (2048 MiB, 4096 tokens); 1 of 4 slots taken; as it said 3 s ago
       - big?[2J? rests for another 8 s after failing repeatedly: out of memory;
         first token p95 412 ms, 60% of 10 failed in the last minute, prompts of

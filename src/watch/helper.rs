@@ -4,8 +4,7 @@
 //! Nothing waits for it: a driver that hangs makes it silent, what it told fades, and clients are served as before.
 
 use std::cell::{Cell, RefCell};
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::pin::pin;
 use std::time::Instant;
@@ -17,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::alarm::Alarm;
 use crate::limits;
-use crate::memory::gpu::{Backoff, Gpus, News, Sight, listening_inode, smi_line};
+use crate::memory::gpu::{Backoff, Gpus, News, Sight, smi_line};
 use crate::memory::kernel::Notice;
 use crate::memory::record::{BYTES, Owner, Record, Why};
 use crate::observe::{self, events, memory_events};
@@ -29,9 +28,6 @@ mod once;
 use link::{Link, NAME, Running, SMI, Trouble, Who};
 pub use link::{Place, SOCKET, SOCKET_VARIABLE};
 pub use once::{Process, once};
-
-/// Where sockets and their inodes stand, of this network namespace.
-const SOCKETS: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 
 /// What the helper reads the kernel's log from.
 const KMSG: &str = "/dev/kmsg";
@@ -137,20 +133,8 @@ impl Helper {
         })
     }
 
-    /// Who listens on this TCP port here. `None` where nobody does, the helper cannot see it, or gives no answer within
+    /// Which process has the socket with this inode; `None` where the helper cannot see it, or gives no answer within
     /// [`limits::HELPER_QUESTION`]; at once while there is no helper.
-    pub async fn who_listens(&self, port: u16) -> Option<Owner> {
-        let inode = SOCKETS.iter().find_map(|path| {
-            let mut text = Vec::new();
-            let most = u64::try_from(limits::HELPER_SOCKETS_BYTES).unwrap_or(u64::MAX);
-            // Who listens stands first, so what is cut off is no loss.
-            File::open(path).ok()?.take(most).read_to_end(&mut text).ok()?;
-            listening_inode(&text, port)
-        })?;
-        self.who_has(inode).await
-    }
-
-    /// Which process has the socket with this inode; `None` as for [`Helper::who_listens`].
     pub async fn who_has(&self, inode: u64) -> Option<Owner> {
         // nvidia-smi answers no questions.
         self.answers().then_some(())?;
@@ -450,6 +434,7 @@ mod tests {
 
     use super::*;
     use crate::memory::record::Figures;
+    use std::io::Read as _;
 
     fn run<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
@@ -541,7 +526,6 @@ mod tests {
             helper.who.set(Some(Who::Helper));
             let (ours, mut theirs) = pair();
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            let port = listener.local_addr().unwrap().port();
             let inode = rustix::fs::fstat(&listener).unwrap().st_ino;
             let owner = Owner { pid: 42, start: 9 };
             let answers = async {
@@ -556,7 +540,7 @@ mod tests {
                 let news = Gpus::default().take(Record::Owner(number, Some(owner)), now());
                 helper.tell(news, now(), &|_, _| {});
             };
-            let ((), answer) = tokio::join!(answers, helper.who_listens(port));
+            let ((), answer) = tokio::join!(answers, helper.who_has(inode));
             assert_eq!(answer, Some(owner));
             assert!(helper.questions.borrow().is_empty());
         });

@@ -12,8 +12,6 @@ use crate::limits;
 
 /// An id that is another one, spelled in hexadecimal.
 const SPELLED: &str = "call_ew_x";
-/// A signature that another provider than Anthropic made. Base64 has no such character.
-const FOREIGN: &str = "ew:";
 /// An id that is the digest of another one.
 const DIGEST: &str = "call_ew_d";
 
@@ -38,19 +36,6 @@ pub fn to_target(to: Dialect, flavor: Flavor, id: &str) -> String {
     } else {
         spell(id, most)
     }
-}
-
-/// A signature of thinking as a client keeps it: it comes back to whichever target is tried then, and Anthropic
-/// refuses one that is not its own.
-#[must_use]
-pub fn sign(server: Dialect, signature: &str) -> String {
-    if server == Dialect::Anthropic { signature.to_owned() } else { format!("{FOREIGN}{signature}") }
-}
-
-/// Whether a signature that a client kept is Anthropic's.
-#[must_use]
-pub fn is_anthropic(signature: &str) -> bool {
-    !signature.is_empty() && !signature.starts_with(FOREIGN)
 }
 
 /// The id of a call to which its target gave none: the `index`th of the answer `answer`.

@@ -215,11 +215,11 @@ fn message(talk: &mut Conversation, turns: &mut Turns, mut fields: Fields<'_>) -
     let role = fields.text("role")?;
     match role.as_str() {
         "system" | "developer" => {
-            let parts = content(talk, &mut fields)?;
+            let parts = fields::content(talk, &mut fields, "content", part)?;
             turns.say(&here, Role::System, parts)
         }
         "user" => {
-            let parts = content(talk, &mut fields)?;
+            let parts = fields::content(talk, &mut fields, "content", part)?;
             if parts.is_empty() {
                 return Err(here.key("content").bad("is missing"));
             }
@@ -231,12 +231,12 @@ fn message(talk: &mut Conversation, turns: &mut Turns, mut fields: Fields<'_>) -
         }
         "tool" => {
             let id = fields.text("tool_call_id")?;
-            let parts = content(talk, &mut fields)?;
+            let parts = fields::content(talk, &mut fields, "content", part)?;
             turns.result(&here, Some(&id), None, parts, false)
         }
         "function" => {
             let name = fields.text("name")?;
-            let parts = content(talk, &mut fields)?;
+            let parts = fields::content(talk, &mut fields, "content", part)?;
             turns.result(&here, None, Some(&name), parts, false)
         }
         _ => Err(here.key("role").bad(format_args!(
@@ -261,7 +261,7 @@ fn assistant(talk: &mut Conversation, fields: &mut Fields<'_>) -> Result<Vec<Par
     if redacted.is_some() {
         parts.push(Part::Thought(Thought { redacted, ..Thought::default() }));
     }
-    parts.append(&mut content(talk, fields)?);
+    parts.append(&mut fields::content(talk, fields, "content", part)?);
     if let Some(refusal) = fields.string("refusal")?.filter(|refusal| !refusal.is_empty()) {
         parts.push(Part::Refusal(refusal));
     }
@@ -327,23 +327,6 @@ fn called(mut fields: Fields<'_>, id: String, signature: Option<String>) -> Resu
     let name = fields.text("name")?;
     let (arguments, object) = arguments(fields.take("arguments"), &fields.at.key("arguments"))?;
     Ok(Part::Call(Call { id, name, arguments, object, signature }))
-}
-
-/// A string, or parts.
-fn content(talk: &mut Conversation, fields: &mut Fields<'_>) -> Result<Vec<Part>, BadRequest> {
-    let here = fields.at;
-    let at = here.key("content");
-    match fields.take("content") {
-        None => Ok(Vec::new()),
-        Some(Json::String(text)) => Ok(vec![Part::Text(text)]),
-        Some(Json::Array(items)) => {
-            let one = |(index, item)| part(talk, Fields::new(item, at.index(index))?);
-            items.into_iter().enumerate().map(one).collect()
-        }
-        Some(other) => {
-            Err(at.bad(format_args!("must be a string or an array of parts, not {}", fields::kind(&other))))
-        }
-    }
 }
 
 fn part(talk: &mut Conversation, mut fields: Fields<'_>) -> Result<Part, BadRequest> {

@@ -4,6 +4,7 @@ use serde_json::Number;
 
 use super::super::json::{At, Json};
 use super::super::text::Text;
+use crate::dialect::conversation::{Conversation, Part};
 use crate::dialect::request::BadRequest;
 
 /// An object that is being read. A `null` counts as absent.
@@ -151,5 +152,27 @@ pub(super) fn kind(json: &Json) -> &'static str {
         Json::String(_) | Json::Long(_) => "a string",
         Json::Array(_) => "an array",
         Json::Object(_) => "an object",
+    }
+}
+
+/// A string, or parts, each read by `part`.
+pub(super) fn content(
+    talk: &mut Conversation,
+    fields: &mut Fields<'_>,
+    key: &str,
+    part: fn(&mut Conversation, Fields<'_>) -> Result<Part, BadRequest>,
+) -> Result<Vec<Part>, BadRequest> {
+    let here = fields.at;
+    let at = here.key(key);
+    match fields.take(key) {
+        None => Ok(Vec::new()),
+        Some(Json::String(text)) => Ok(vec![Part::Text(text)]),
+        Some(Json::Array(items)) => {
+            let one = |(index, item)| part(talk, Fields::new(item, at.index(index))?);
+            items.into_iter().enumerate().map(one).collect()
+        }
+        Some(other) => {
+            Err(at.bad(format_args!("must be a string or an array of parts, not {}", kind(&other))))
+        }
     }
 }

@@ -133,7 +133,7 @@ fn item(talk: &mut Conversation, turns: &mut Turns, mut fields: Fields<'_>) -> R
         }
         "function_call_output" | "custom_tool_call_output" => {
             let id = fields.text("call_id")?;
-            let parts = content(talk, &mut fields, "output")?;
+            let parts = fields::content(talk, &mut fields, "output", part)?;
             turns.result(&here, Some(&id), None, parts, false)
         }
         "reasoning" => {
@@ -163,7 +163,7 @@ fn item(talk: &mut Conversation, turns: &mut Turns, mut fields: Fields<'_>) -> R
 fn message(talk: &mut Conversation, turns: &mut Turns, mut fields: Fields<'_>) -> Result<(), BadRequest> {
     let here = fields.at;
     let role = fields.text("role")?;
-    let parts = content(talk, &mut fields, "content")?;
+    let parts = fields::content(talk, &mut fields, "content", part)?;
     match role.as_str() {
         "system" | "developer" => turns.say(&here, Role::System, parts),
         "user" => turns.say(&here, Role::User, parts),
@@ -184,22 +184,6 @@ fn summary(fields: &mut Fields<'_>, key: &str) -> Result<String, BadRequest> {
         texts.push(Fields::new(part, list.index(index))?.string("text")?.unwrap_or_default());
     }
     Ok(texts.join("\n\n"))
-}
-
-fn content(talk: &mut Conversation, fields: &mut Fields<'_>, key: &str) -> Result<Vec<Part>, BadRequest> {
-    let here = fields.at;
-    let at = here.key(key);
-    match fields.take(key) {
-        None => Ok(Vec::new()),
-        Some(Json::String(text)) => Ok(vec![Part::Text(text)]),
-        Some(Json::Array(items)) => {
-            let one = |(index, item)| part(talk, Fields::new(item, at.index(index))?);
-            items.into_iter().enumerate().map(one).collect()
-        }
-        Some(other) => {
-            Err(at.bad(format_args!("must be a string or an array of parts, not {}", fields::kind(&other))))
-        }
-    }
 }
 
 fn part(talk: &mut Conversation, mut fields: Fields<'_>) -> Result<Part, BadRequest> {

@@ -1,7 +1,7 @@
 //! To Anthropic's Messages.
 
 use super::super::{
-    Cannot, Format, Media, MediaKind, Outcome, Part, Role, Thought, ToolChoice, Turn, ids, media, models,
+    Cannot, Format, Media, MediaKind, Outcome, Part, Role, Thought, ToolChoice, Turn, media, models,
 };
 use super::anthropic_settings::{ADAPTIVE, STRUCTURED, always_thinks};
 use super::{Encoding, FILLER, NO_KNOB, Sent, refuse, schema, words};
@@ -334,5 +334,5 @@ fn says_something(turn: &Turn) -> bool {
 
 /// Whether Anthropic knows this thinking for its own.
 pub(super) fn own(thought: &Thought) -> bool {
-    thought.redacted.is_some() || thought.signature.as_deref().is_some_and(ids::is_anthropic)
+    thought.redacted.is_some() || thought.signature.as_deref().is_some_and(|it| !it.is_empty())
 }
