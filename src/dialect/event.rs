@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use crate::cause::Cause;
+use crate::cause::{Cause, Failure};
+use crate::wire::json;
 
 /// Why a model says that it stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,4 +94,49 @@ pub struct ErrorFact {
     /// Where its text is in the bytes that were looked at (raw JSON string content, escapes kept;
     /// or the whole frame).
     pub text: Range<usize>,
+}
+
+impl ErrorFact {
+    /// The failure that it is, with its words; `raw`: the bytes that were looked at.
+    #[must_use]
+    pub fn failure(&self, raw: &[u8]) -> Failure {
+        Failure::with(self.cause, &json::readable(raw.get(self.text.clone()).unwrap_or_default()))
+    }
+}
+
+/// Which choices of a stream were seen, and which of them are finished. A frame of a protocol without choices is about
+/// its only one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ends {
+    /// Bits as in [`Facts::choices`].
+    seen: u64,
+    /// Those whose last word was a finish reason.
+    ended: u64,
+}
+
+impl Ends {
+    /// Takes what a frame says. `spoke`: it has content or thinking.
+    pub fn note(&mut self, facts: &Facts, spoke: bool) {
+        let about = facts.choices.max(1);
+        self.seen |= facts.choices;
+        if spoke {
+            self.ended &= !about;
+        }
+        if facts.finish.is_some() {
+            self.ended |= if facts.choices == 0 { about } else { facts.ended };
+        }
+    }
+
+    /// Whether each choice is finished, of `expected` at least.
+    #[must_use]
+    pub const fn all(&self, expected: u32) -> bool {
+        let seen = self.seen.count_ones();
+        self.ended.count_ones() >= if expected > seen { expected } else { seen }
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub const fn none(&self) -> bool {
+        self.ended == 0
+    }
 }

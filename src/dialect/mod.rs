@@ -2,6 +2,7 @@
 
 mod anthropic;
 pub mod classify;
+pub mod collect;
 pub mod conversation;
 pub mod event;
 mod gemini;
@@ -23,6 +24,10 @@ pub use inspect::{
 };
 
 use crate::wire::Framing;
+
+/// What a stream says by a last frame without a model's name.
+pub const NAMELESS_END: &str =
+    "the stream ended after a frame without a model name, as Ollama ends one whose runner died";
 
 /// A protocol's way to ask for and to send an answer. One per endpoint that streams or answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -18,14 +18,14 @@ pub fn judge(rules: Rules, body: &[u8]) -> (Verdict, Facts) {
 pub fn judge_beginning(rules: Rules, beginning: &[u8]) -> Verdict {
     let facts = dialect::inspect_answer_prefix(rules.dialect, beginning);
     if let Some(error) = &facts.error {
-        return super::told(error, beginning);
+        return Verdict::Failed(error.failure(beginning));
     }
     if facts.alien { not_json(beginning) } else { Verdict::Commit }
 }
 
 fn verdict(rules: Rules, facts: &Facts, body: &[u8]) -> Verdict {
     if let Some(error) = &facts.error {
-        return super::told(error, body);
+        return Verdict::Failed(error.failure(body));
     }
     if body.iter().all(u8::is_ascii_whitespace) {
         return Verdict::Empty(Emptiness::Nothing);

@@ -14,9 +14,9 @@ pub mod repetition;
 
 use crate::cause::{Cause, Failure};
 use crate::config::{CommitOn, OnEmptyStop};
-use crate::dialect::event::{ErrorFact, Facts, Finish, Progress, Usage};
+use crate::dialect::event::{Facts, Finish, Progress, Usage};
 use crate::dialect::{self, Dialect};
-use crate::wire::{Framing, Splitter, json};
+use crate::wire::{Framing, Splitter};
 use pool::Buffer;
 
 /// What the gate decided.
@@ -207,7 +207,8 @@ impl Gate {
         self.any_event = true;
         self.progress = facts.progress.or(self.progress);
         if let Some(error) = &facts.error {
-            return Some(told(error, self.held().get(at..).unwrap_or_default()));
+            let failure = error.failure(self.held().get(at..).unwrap_or_default());
+            return Some(Verdict::Failed(failure));
         }
         if self.is_token(facts) {
             return Some(Verdict::Commit);
@@ -245,7 +246,7 @@ impl Gate {
             None if self.done => Verdict::Empty(Emptiness::NoToken),
             None if self.nameless => Verdict::Failed(Failure::with(
                 Cause::Crashed,
-                "the stream ended after a frame without a model name, as Ollama ends one whose runner died",
+                dialect::NAMELESS_END,
             )),
             None if self.any_event => Verdict::Failed(Failure::new(Cause::Truncated)),
             None => Verdict::Empty(Emptiness::Nothing),
@@ -285,12 +286,6 @@ impl Gate {
         self.held = held - kept;
         kept > 0
     }
-}
-
-/// The failure that an error in `bytes` is, with its words.
-fn told(error: &ErrorFact, bytes: &[u8]) -> Verdict {
-    let text = json::readable(bytes.get(error.text.clone()).unwrap_or_default());
-    Verdict::Failed(Failure::with(error.cause, &text))
 }
 
 #[cfg(test)]

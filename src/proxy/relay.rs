@@ -9,10 +9,10 @@ use bytes::Bytes;
 
 use super::shape::Shape;
 use crate::cause::{Cause, Failure};
-use crate::dialect::event::{Facts, Finish, Usage};
+use crate::dialect::event::{Ends, Facts, Finish, Usage};
 use crate::dialect::{self, Dialect};
 use crate::limits::RELAY_EVENT_BYTES;
-use crate::wire::{Framing, Splitter, json, sse};
+use crate::wire::{Framing, Splitter, sse};
 
 /// What is changed on the way.
 #[derive(Clone, Debug, Default)]
@@ -55,9 +55,7 @@ pub struct Relay {
     said: Said,
     /// How many choices the client asked for. A server may show more: one for each of several prompts.
     expected: u32,
-    /// The choices seen, and those whose last word was a finish reason; bits as in [`Facts::choices`].
-    seen: u64,
-    ended: u64,
+    ends: Ends,
     /// The current event's chunks so far, held back.
     pieces: Vec<Bytes>,
     pieces_len: usize,
@@ -84,8 +82,7 @@ impl Relay {
             splitter: Splitter::new(dialect.framing()),
             said: Said::default(),
             expected: 1,
-            seen: 0,
-            ended: 0,
+            ends: Ends::default(),
             pieces: Vec::new(),
             pieces_len: 0,
             passing: None,
@@ -228,7 +225,7 @@ impl Relay {
         let raw = if in_chunk { last } else { self.joined(&last) };
         let dropping_comments = std::mem::take(&mut self.began_held) || self.dropping_comments;
         // With nothing finished there is nothing that a plain token could take back.
-        if in_chunk && self.ended == 0 && self.shape.as_ref().is_some_and(|shape| shape.fits(&raw)) {
+        if in_chunk && self.ends.none() && self.shape.as_ref().is_some_and(|shape| shape.fits(&raw)) {
             self.moved = true;
             self.spoke = true;
             run.keep_to(end);
@@ -297,22 +294,13 @@ impl Relay {
             self.said.error = Some(Failure::new(Cause::ErrorInStream));
         }
         if let Some(error) = &facts.error {
-            let text = raw.get(error.text.clone()).unwrap_or_default();
-            self.said.error = Some(Failure::with(error.cause, &json::readable(text)));
+            self.said.error = Some(error.failure(raw));
         }
     }
 
-    /// Which choices are finished. A frame of a protocol without choices is about its only one.
     fn finish(&mut self, facts: &Facts, spoke: bool) {
-        let about = facts.choices.max(1);
-        self.seen |= facts.choices;
-        if spoke {
-            self.ended &= !about;
-        }
-        if facts.finish.is_some() {
-            self.ended |= if facts.choices == 0 { about } else { facts.ended };
-        }
-        self.said.finished = self.ended.count_ones() >= self.expected.max(self.seen.count_ones());
+        self.ends.note(facts, spoke);
+        self.said.finished = self.ends.all(self.expected);
     }
 
     fn hides(&self, facts: &Facts) -> bool {
