@@ -24,6 +24,8 @@ pub enum Cause {
     TimeoutFirstToken,
     /// No bytes for `deadlines.between_tokens` after the commit.
     TimeoutBetweenTokens,
+    /// No whole answer within `deadlines.answer`.
+    TimeoutAnswer,
     /// `deadlines.total` passed before the commit.
     TimeoutTotal,
     /// `deadlines.load` passed while a model was loading.
@@ -110,7 +112,7 @@ pub enum Fault {
 
 impl Cause {
     /// Every cause, in the order of the enum; for metrics and exhaustive tests.
-    pub const ALL: [Cause; 44] = [
+    pub const ALL: [Cause; 45] = [
         Cause::Refused,
         Cause::Unreachable,
         Cause::Reset,
@@ -120,6 +122,7 @@ impl Cause {
         Cause::TimeoutConnect,
         Cause::TimeoutFirstToken,
         Cause::TimeoutBetweenTokens,
+        Cause::TimeoutAnswer,
         Cause::TimeoutTotal,
         Cause::TimeoutLoad,
         Cause::Http5xx,
@@ -170,6 +173,7 @@ impl Cause {
             Cause::TimeoutConnect => "timeout_connect",
             Cause::TimeoutFirstToken => "timeout_first_token",
             Cause::TimeoutBetweenTokens => "timeout_between_tokens",
+            Cause::TimeoutAnswer => "timeout_answer",
             Cause::TimeoutTotal => "timeout_total",
             Cause::TimeoutLoad => "timeout_load",
             Cause::Http5xx => "http_5xx",
@@ -221,6 +225,7 @@ impl Cause {
             Cause::TimeoutConnect => "no connection in time",
             Cause::TimeoutFirstToken => "no first token in time",
             Cause::TimeoutBetweenTokens => "the stream stalled",
+            Cause::TimeoutAnswer => "no whole answer in time",
             Cause::TimeoutTotal => "the request's total time passed",
             Cause::TimeoutLoad => "the model did not load in time",
             Cause::Http5xx => "server error",
@@ -288,6 +293,7 @@ impl Cause {
             | Cause::TimeoutConnect
             | Cause::TimeoutFirstToken
             | Cause::TimeoutBetweenTokens
+            | Cause::TimeoutAnswer
             | Cause::TimeoutLoad
             | Cause::Http5xx
             | Cause::Oom
@@ -324,7 +330,6 @@ impl Cause {
             | Cause::Reset
             | Cause::Closed
             | Cause::TimeoutConnect
-            | Cause::TimeoutFirstToken
             | Cause::Http5xx
             | Cause::Loading
             | Cause::Overloaded
@@ -337,8 +342,12 @@ impl Cause {
             Cause::Oom | Cause::OomKill | Cause::CudaOom | Cause::Crashed => false,
             // Needs longer than a request waits.
             Cause::Xid | Cause::Hang | Cause::LoadRefused => false,
-            // Waited for long enough.
-            Cause::TimeoutBetweenTokens | Cause::TimeoutTotal | Cause::TimeoutLoad => false,
+            // Waited for long enough: the same server would compute the same prompt a second time.
+            Cause::TimeoutFirstToken
+            | Cause::TimeoutBetweenTokens
+            | Cause::TimeoutAnswer
+            | Cause::TimeoutTotal
+            | Cause::TimeoutLoad => false,
             // Will be the same in a second.
             Cause::Tls
             | Cause::Clock
@@ -436,7 +445,6 @@ mod tests {
                 "reset",
                 "closed",
                 "timeout_connect",
-                "timeout_first_token",
                 "http_5xx",
                 "loading",
                 "overloaded",

@@ -35,6 +35,8 @@ pub const GATE_BUFFER: usize = 64 * KIB;
 pub const GATED_STREAMS: usize = 64;
 /// `limits.answer_buffer`: a non-streamed answer that is judged whole, in bytes.
 pub const ANSWER_BUFFER: usize = 4 * MIB;
+/// What is reserved first for an answer that is put together from a stream, in bytes: some 10,000 tokens of text.
+pub const COLLECT_STEP_BYTES: usize = 64 * KIB;
 /// `limits.answer_memory`: all such answers together, in bytes.
 pub const ANSWER_MEMORY: usize = 32 * MIB;
 /// `limits.connections`: client connections at once.
@@ -74,8 +76,6 @@ pub const FINISH_GRACE: Duration = Duration::from_secs(2);
 /// After the protocol's end marker, how long the body's own end may take: enough for one more packet, so that
 /// the connection can be used again.
 pub const DONE_GRACE: Duration = Duration::from_millis(250);
-/// Reported prompt progress may extend the first-token deadline up to this many times its length.
-pub const PROGRESS_EXTENSION_MAX: u32 = 6;
 /// A connection that is closed over a request not read to its end is read from for this long still.
 pub const LINGER: Duration = Duration::from_secs(2);
 /// What a client may send ahead of its turn and is still watched for its end, in bytes.

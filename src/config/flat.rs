@@ -154,19 +154,21 @@ impl Flat {
     }
 
     fn deadlines(&mut self, deadlines: &Deadlines) {
-        let Deadlines { connect, first_token, first_token_per_1k, between_tokens, load, total } = *deadlines;
+        let Deadlines { connect, first_token, first_token_per_1k, between_tokens, load, answer, total } =
+            *deadlines;
         self.overrides(&DeadlineOverrides {
             connect: Some(connect),
             first_token: Some(first_token),
             first_token_per_1k: Some(first_token_per_1k),
             between_tokens: Some(between_tokens),
             load: Some(load),
+            answer: Some(answer.unwrap_or(total)),
             total: Some(total),
         });
     }
 
     pub(super) fn overrides(&mut self, deadlines: &DeadlineOverrides) {
-        let DeadlineOverrides { connect, first_token, first_token_per_1k, between_tokens, load, total } =
+        let DeadlineOverrides { connect, first_token, first_token_per_1k, between_tokens, load, answer, total } =
             *deadlines;
         self.all(
             "deadlines",
@@ -176,6 +178,7 @@ impl Flat {
                 ("first_token_per_1k", time(first_token_per_1k)),
                 ("between_tokens", time(between_tokens)),
                 ("load", time(load)),
+                ("answer", time(answer)),
                 ("total", time(total)),
             ],
         );

@@ -288,6 +288,9 @@ fn deadlines(
     let total = ("deadlines.total", deadlines.total);
     never(("deadlines", "connect"), ("deadlines.connect", deadlines.connect), total);
     never(("deadlines", "first_token"), ("deadlines.first_token", deadlines.first_token), total);
+    if let Some(answer) = deadlines.answer {
+        never(("deadlines", "answer"), ("deadlines.answer", answer), total);
+    }
     never(("deadlines", "load"), ("deadlines.load", deadlines.load), total);
     never(("limits", "request_time"), total, ("limits.request_time", limits.request_time));
     deadlines

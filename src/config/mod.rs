@@ -276,6 +276,9 @@ pub struct Deadlines {
     pub between_tokens: Duration,
     /// For a model that must be loaded first.
     pub load: Duration,
+    /// For an answer that comes whole: of a target that is not asked for a stream, and embeddings. As long as `total`
+    /// where it is not set.
+    pub answer: Option<Duration>,
     /// For everything before the commit.
     pub total: Duration,
 }
@@ -288,6 +291,7 @@ impl Default for Deadlines {
             first_token_per_1k: limits::FIRST_TOKEN_PER_1K,
             between_tokens: limits::BETWEEN_TOKENS,
             load: limits::LOAD,
+            answer: None,
             total: limits::TOTAL,
         }
     }
@@ -326,6 +330,7 @@ impl Deadlines {
             first_token_per_1k: over.first_token_per_1k.unwrap_or(self.first_token_per_1k),
             between_tokens: over.between_tokens.unwrap_or(self.between_tokens),
             load: over.load.unwrap_or(self.load),
+            answer: over.answer.or(self.answer),
             total: over.total.unwrap_or(self.total),
         }
     }
@@ -344,6 +349,8 @@ pub struct DeadlineOverrides {
     pub between_tokens: Option<Duration>,
     /// See [`Deadlines::load`].
     pub load: Option<Duration>,
+    /// See [`Deadlines::answer`].
+    pub answer: Option<Duration>,
     /// See [`Deadlines::total`].
     pub total: Option<Duration>,
 }
@@ -411,6 +418,9 @@ pub struct Target {
     pub roots: Roots,
     /// `include_usage`: whether OpenAI streams are asked for usage. On unless the server refuses it.
     pub include_usage: bool,
+    /// `collect`: whether it is asked for a stream where a client wants a whole answer, which is then put together here.
+    /// On, but for clouds.
+    pub collect: bool,
     /// `spare`: keep one warm connection. On for https targets, all but the first group's.
     pub spare: bool,
     /// `max_concurrent`: requests that it is given at once; `None`: no bound.

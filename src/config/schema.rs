@@ -137,7 +137,7 @@ pub(super) static LIMITS: Keys = Keys {
 
 pub(super) static DEADLINES: Keys = Keys {
     title: "[deadlines]",
-    names: &["connect", "first_token", "first_token_per_1k", "between_tokens", "load", "total"],
+    names: &["connect", "first_token", "first_token_per_1k", "between_tokens", "load", "answer", "total"],
     free: false,
     secret: false,
     slips: &[],
@@ -163,6 +163,7 @@ pub(super) static TARGET: Keys = Keys {
         "ca_file",
         "roots",
         "include_usage",
+        "collect",
         "spare",
         "max_concurrent",
         "capabilities",
@@ -284,12 +285,13 @@ pub(super) static LIMIT_FIELDS: [(&str, Limit); 15] = [
 pub(super) type Deadline = (&'static str, bool, fn(&mut DeadlineOverrides) -> &mut Option<Duration>);
 
 #[rustfmt::skip]
-pub(super) static DEADLINE_FIELDS: [Deadline; 6] = [
+pub(super) static DEADLINE_FIELDS: [Deadline; 7] = [
     ("connect",            false, |d| &mut d.connect),
     ("first_token",        false, |d| &mut d.first_token),
     ("first_token_per_1k", true,  |d| &mut d.first_token_per_1k),
     ("between_tokens",     false, |d| &mut d.between_tokens),
     ("load",               false, |d| &mut d.load),
+    ("answer",             false, |d| &mut d.answer),
     ("total",              false, |d| &mut d.total),
 ];
 

@@ -160,6 +160,7 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>, names: &mut Names) -> Opt
         }
     }
     let include_usage = section.flag(walk, "include_usage").unwrap_or(true);
+    let collect = section.flag(walk, "collect");
     let spare = section.read(walk, "spare", flag);
     if let (Some(At { value: true, spot }), false) = (&spare, https) {
         walk.warn(spot, "a spare connection saves a TLS handshake, and this url has none", "leave it out");
@@ -189,6 +190,7 @@ fn one(walk: &mut Walk<'_>, section: &Section<'_, '_>, names: &mut Names) -> Opt
         deadlines,
         roots,
         include_usage,
+        collect: collect.unwrap_or(place != Place::Cloud),
         // Decided for good once the first group is known.
         spare: spare.map_or(https && !metered, |on| on.value),
         max_concurrent,
@@ -337,6 +339,7 @@ impl Target {
             deadlines: DeadlineOverrides::default(),
             roots: Roots::Bundled,
             include_usage: true,
+            collect: place != Place::Cloud,
             max_concurrent: None,
             capabilities: super::Capabilities::default(),
             probe: super::TargetProbe::default(),

@@ -254,13 +254,14 @@ pub(super) fn groups(
 
 /// `own`, and where it says nothing what the group says.
 fn under(group: DeadlineOverrides, own: DeadlineOverrides) -> DeadlineOverrides {
-    let DeadlineOverrides { connect, first_token, first_token_per_1k, between_tokens, load, total } = own;
+    let DeadlineOverrides { connect, first_token, first_token_per_1k, between_tokens, load, answer, total } = own;
     DeadlineOverrides {
         connect: connect.or(group.connect),
         first_token: first_token.or(group.first_token),
         first_token_per_1k: first_token_per_1k.or(group.first_token_per_1k),
         between_tokens: between_tokens.or(group.between_tokens),
         load: load.or(group.load),
+        answer: answer.or(group.answer),
         total: total.or(group.total),
     }
 }

@@ -261,6 +261,13 @@ pub fn classify_status(status: u16, body: &[u8]) -> Cause {
     }
 }
 
+/// Whether a refusal names the stream that was asked for: "Streaming is not supported", `stream must be false`,
+/// Mistral's `extra_forbidden` for `stream_options`.
+#[must_use]
+pub fn refuses_streams(body: &[u8]) -> bool {
+    body_text(body).has("stream")
+}
+
 /// Whether a refusal is about what was said, not about how it was asked: an answer, which hops to nobody.
 #[must_use]
 pub fn is_moderation(body: &[u8]) -> bool {

@@ -8,6 +8,7 @@ pub mod event;
 mod gemini;
 mod inline;
 mod inspect;
+mod members;
 mod needs;
 mod ollama;
 mod openai;
@@ -18,7 +19,7 @@ pub mod thoughts;
 pub mod translate;
 mod trouble;
 
-pub use classify::{classify, classify_status, error_text, is_moderation};
+pub use classify::{classify, classify_status, error_text, is_moderation, refuses_streams};
 pub use inspect::{
     inspect_answer, inspect_answer_prefix, inspect_cut, inspect_event, is_native_error, member_range,
 };

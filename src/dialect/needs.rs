@@ -47,7 +47,7 @@ pub struct Options {
 /// What has been seen so far of one request's members.
 #[derive(Debug)]
 pub(super) struct Scan {
-    dialect: Dialect,
+    pub(super) dialect: Dialect,
     pub(super) needs: Needs,
     /// What the body only names; [`limits::NAMED_MAX`] of it.
     pub(super) references: Vec<Named>,

@@ -12,8 +12,9 @@ use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::Dialect;
+use super::collect::collects;
 use super::inline::sorted;
+use super::{Dialect, members};
 pub use super::needs::{Conversation, Form, Named, Needs, Options};
 use super::needs::{Scan, ollama_options};
 use crate::limits;
@@ -36,6 +37,9 @@ pub struct Call {
     pub max_tokens: Option<u64>,
     /// How many answers beside each other it asked for (OpenAI's `n`).
     pub choices: u32,
+    /// Whether a stream says all that its whole answer would: it asks for one answer, and for nothing that edgeward does
+    /// not know.
+    pub collectable: bool,
     /// Ollama's `options`, as far as edgeward reads them.
     pub options: Options,
     /// The prompt's length, estimated from the body, in tokens.
@@ -59,6 +63,7 @@ struct Spans {
     /// Whether the object has any member.
     any: bool,
     model: Option<Range<usize>>,
+    stream: Option<Range<usize>>,
     stream_options: Option<StreamOptions>,
     return_progress: Option<Range<usize>>,
 }
@@ -118,6 +123,8 @@ impl fmt::Display for BadRequest {
 pub struct Changes<'a> {
     /// The model name to send, where it is not the asked-for one.
     pub model: Option<&'a str>,
+    /// Ask for a stream, although the client wants a whole answer.
+    pub ask_stream: bool,
     /// Ask for a usage chunk.
     pub ask_usage: bool,
     /// Ask for prompt progress (llama.cpp).
@@ -153,6 +160,7 @@ pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Call, BadRequest> {
         wants_progress: draft.wants_progress,
         max_tokens: draft.max_tokens,
         choices: draft.choices.unwrap_or(1).max(1),
+        collectable: collects(dialect) && !draft.foreign && draft.choices.is_none_or(|choices| choices == 1),
         options: draft.options,
         prompt_tokens: profile.estimated_tokens(),
         needs: reader.scan.needs,
@@ -175,6 +183,7 @@ impl Call {
             wants_progress: false,
             max_tokens: None,
             choices: 1,
+            collectable: false,
             options: Options::default(),
             prompt_tokens: 0,
             needs: Needs::default(),
@@ -197,10 +206,17 @@ impl Call {
                 None => member(&mut first_members, "model", &quoted),
             }
         }
-        if changes.ask_usage && self.stream && !self.wants_usage {
+        let streams = self.stream || changes.ask_stream;
+        if changes.ask_stream && !self.stream {
+            match &self.spans.stream {
+                Some(span) => edits.push((span.clone(), b"true".to_vec())),
+                None => member(&mut first_members, "stream", b"true"),
+            }
+        }
+        if changes.ask_usage && streams && !(self.stream && self.wants_usage) {
             self.ask_usage(&mut edits, &mut first_members);
         }
-        if changes.ask_progress && self.stream && !self.wants_progress {
+        if changes.ask_progress && streams && !(self.stream && self.wants_progress) {
             match &self.spans.return_progress {
                 Some(span) => edits.push((span.clone(), b"true".to_vec())),
                 None => member(&mut first_members, "return_progress", b"true"),
@@ -269,6 +285,8 @@ struct Draft {
     wants_progress: bool,
     max_tokens: Option<u64>,
     choices: Option<u32>,
+    /// It has a member that edgeward knows nothing of, or one that asks for several answers.
+    foreign: bool,
     options: Options,
     spans: Spans,
 }
@@ -305,11 +323,15 @@ impl<'a> Reader<'a> {
                 }
                 self.call.spans.model = Some(self.span(raw));
             }
-            "stream" if !null => match text {
-                "true" => self.call.stream = Some(true),
-                "false" => self.call.stream = Some(false),
-                _ => return Err(BadRequest::field("stream", "`stream` must be true or false")),
-            },
+            "stream" => {
+                match text {
+                    "true" => self.call.stream = Some(true),
+                    "false" => self.call.stream = Some(false),
+                    "null" => {}
+                    _ => return Err(BadRequest::field("stream", "`stream` must be true or false")),
+                }
+                self.call.spans.stream = Some(self.span(raw));
+            }
             "stream_options" => self.stream_options(raw)?,
             "return_progress" => {
                 self.call.wants_progress = text == "true";
@@ -323,7 +345,9 @@ impl<'a> Reader<'a> {
                 let (limit, options) = ollama_options(text);
                 (self.call.max_tokens, self.call.options) = (limit.or(self.call.max_tokens), options);
             }
-            _ => {}
+            // A list of prompts asks for as many answers.
+            "prompt" => self.call.foreign |= text.starts_with('['),
+            _ => self.call.foreign |= !null && !members::is_known(self.scan.dialect, key),
         }
         Ok(())
     }

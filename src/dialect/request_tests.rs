@@ -9,7 +9,7 @@ fn apply(body: &[u8], edits: &[Edit]) -> String {
 }
 
 fn all<'a>() -> Changes<'a> {
-    Changes { model: Some("real"), ask_usage: true, ask_progress: true }
+    Changes { model: Some("real"), ask_stream: false, ask_usage: true, ask_progress: true }
 }
 
 fn edited(body: &str) -> serde_json::Value {

@@ -24,7 +24,10 @@ pub const fn weight(cause: Cause) -> u16 {
         // What it said is no answer.
         Cause::Protocol | Cause::Truncated => 1000,
         // It was given all the time that its operator thinks right.
-        Cause::TimeoutFirstToken | Cause::TimeoutBetweenTokens | Cause::TimeoutLoad => 1000,
+        Cause::TimeoutFirstToken
+        | Cause::TimeoutBetweenTokens
+        | Cause::TimeoutAnswer
+        | Cause::TimeoutLoad => 1000,
         // It works, and refuses what is too much for it: while some of it is served it gets less, and only one
         // that refuses everything gets a rest.
         Cause::Overloaded => 500,

@@ -94,6 +94,9 @@ pub const LOCAL_EVERY_BUSY: Duration = Duration::from_millis(1500);
 pub const LOCAL_BUSY: Duration = Duration::from_secs(10);
 /// One question to a local server, its answer included.
 pub const LOCAL_ASK_TIME: Duration = Duration::from_secs(2);
+/// The same while it has requests: llama.cpp answers between two batches only, and a slow box takes many seconds for one
+/// of 2048 tokens.
+pub const LOCAL_ASK_BUSY_TIME: Duration = Duration::from_secs(20);
 /// A request waits so long for such an answer before it is planned, where what is known may be wrong.
 pub const LOCAL_LOOK_TIME: Duration = Duration::from_millis(250);
 /// Models at a time that a server is asked about.

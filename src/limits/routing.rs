@@ -151,6 +151,8 @@ pub const RECENT_LINES: usize = 256;
 pub const RECENT_BYTES: usize = 128 * KIB;
 /// What a running edgeward answers its operator's commands, in bytes; the metrics of 64 targets are the longest.
 pub const OPERATOR_ANSWER_BYTES: usize = 4 * MIB;
+/// Models of targets that give no streams, which are remembered.
+pub const UNSTREAMED_MAX: usize = 64;
 /// Models whose health is kept for one target: their names are the clients' to choose. The least recently used
 /// healthy one makes room.
 pub const HEALTH_MODELS_MAX: usize = 32;

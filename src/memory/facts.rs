@@ -38,6 +38,8 @@ pub struct Facts {
     pub cache_used: Option<u16>,
     /// Requests that it took back for lack of cache, ever.
     pub preemptions: Option<u64>,
+    /// Tokens that it has computed, of prompts and of answers: of what runs, or ever. Only that it rises means something.
+    pub work: Option<u64>,
 }
 
 /// A model that is loaded.

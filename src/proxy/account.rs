@@ -35,6 +35,8 @@ pub struct Account {
     away: bool,
     failures: Vec<(usize, Failure)>,
     committed: Option<(usize, Duration)>,
+    /// When the present attempt's first token was there, of an answer that is put together.
+    spoke: Option<Duration>,
     /// The first break of a committed stream that was to go on elsewhere, and when its client had its first token.
     broke: Option<(Cause, Option<Duration>)>,
     usage: Usage,
@@ -63,6 +65,7 @@ impl Account {
             began,
             failures: Vec::new(),
             committed: None,
+            spoke: None,
             broke: None,
             usage: Usage::default(),
             before: Usage::default(),
@@ -124,12 +127,22 @@ impl Account {
         self.place = Some(place);
     }
 
+    /// The first token of an answer of `target` that is put together here.
+    pub fn spoke(&mut self, target: usize, at: Instant) {
+        self.spoke = Some(at - self.began);
+        if let Some(open) = &mut self.open {
+            let after = at - open.began();
+            self.gateway.metrics.ttft(target, after);
+            open.spoke(Some(after), at);
+        }
+    }
+
     /// An attempt at `target` begins. `last_resort`: it may rest, nobody else is left to ask.
     ///
     /// # Errors
     /// It does not: the target must be left alone at present. The attempt has failed by that, at nobody's cost.
     pub fn attempt_begins(&mut self, target: usize, last_resort: bool) -> Result<(), Failure> {
-        self.open = None;
+        (self.open, self.spoke) = (None, None);
         self.open = Some(self.terms.begin(target, self.place.take(), last_resort)?);
         if self.failures.iter().any(|(before, _)| *before == target) {
             self.gateway.metrics.retry(target);
@@ -197,7 +210,7 @@ impl Account {
     /// or another's budget, has sent the request there. `streams`: it is a stream, so that this is its first token.
     pub fn committed(&mut self, target: usize, away: bool, streams: bool, at: Instant) {
         self.away = away;
-        let ttft = self.first_token().unwrap_or(at - self.began);
+        let ttft = self.first_token().or(self.spoke).unwrap_or(at - self.began);
         self.committed = Some((target, ttft));
         if let Some(open) = &mut self.open {
             let after = at - open.began();

@@ -4,7 +4,8 @@
 //! ([`super::drive`]) owns sockets, bytes and the clock: it performs the action and reports what came of
 //! it. A request's body is read and planned before the machine begins.
 //!
-//! `Planned → Attempting → Gating → Relaying → Done`; each failed attempt leads back to `Attempting`, at once to
+//! `Planned → Attempting → Gating → Relaying → Done`, with `Collecting` before the commit where a whole answer is put
+//! together from a stream; each failed attempt leads back to `Attempting`, at once to
 //! another candidate, or by way of `Asking` and `Pausing` to one that is asked again. Beside an attempt whose first
 //! token is late a second one may run, the hedge: the first of the two to commit is the answer.
 
@@ -20,8 +21,8 @@ use super::turns::{Turn, Turns};
 use crate::cause::Cause;
 use crate::config::Retry;
 use crate::gate::{Emptiness, Verdict};
-use crate::limits::{ATTEMPTS_MAX, DONE_GRACE, FINISH_GRACE, PROGRESS_EXTENSION_MAX};
-use crate::route::Candidate;
+use crate::limits::{ATTEMPTS_MAX, DONE_GRACE, FINISH_GRACE};
+use crate::route::{Candidate, Delivery};
 use clock::TokenClock;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,12 @@ enum State {
     Gating {
         n: usize,
         clock: TokenClock,
+    },
+    /// A stream has its first token and is put together: it commits at its end. `end_at`: as in `Relaying`.
+    Collecting {
+        n: usize,
+        stall_at: Instant,
+        end_at: Option<Instant>,
     },
     /// Whether this candidate may be asked again then.
     Asking {
@@ -85,6 +92,8 @@ pub struct Exchange {
     prompt_tokens: u64,
     state: State,
     total: Instant,
+    /// How long `total` is, from a start on.
+    before_commit: Duration,
     beat: Option<(Duration, Instant)>,
     tried: heapless::Vec<Tried, ATTEMPTS_MAX>,
     turns: Turns,
@@ -116,6 +125,7 @@ impl Exchange {
             prompt_tokens,
             state: State::Planned,
             total,
+            before_commit: total.saturating_duration_since(now),
             beat: heartbeat.map(|every| (every, now + every)),
             tried: heapless::Vec::new(),
             window_above: None,
@@ -195,7 +205,7 @@ impl Exchange {
             | State::Pausing { until, .. } => until,
             State::Attempting { phase: Phase::AwaitingHead { clock, .. }, .. }
             | State::Gating { clock, .. } => clock.until,
-            State::Relaying { stall_at, end_at, .. } => {
+            State::Relaying { stall_at, end_at, .. } | State::Collecting { stall_at, end_at, .. } => {
                 return Some(end_at.map_or(stall_at, |at| at.min(stall_at)));
             }
         };
@@ -234,8 +244,32 @@ impl Exchange {
                 self.state = State::Gating { n, clock: clock.after_head(now) };
                 Action::Read
             }
-            (State::Attempting { n, .. } | State::Gating { n, .. }, Event::Failed(cause)) => {
-                self.next(n, cause, None, now)
+            (
+                State::Attempting { n, .. } | State::Gating { n, .. } | State::Collecting { n, .. },
+                Event::Failed(cause),
+            ) => self.next(n, cause, None, now),
+            (State::Attempting { n, phase: Phase::AwaitingHead { fresh, .. } }, Event::AsksWhole) => {
+                if let Some(candidate) = self.candidates.get_mut(n) {
+                    candidate.delivery = Delivery::Whole;
+                }
+                self.connected(n, fresh, now)
+            }
+            (State::Gating { n, .. }, Event::Answering) => {
+                self.lose_hedge(Cause::Hedged);
+                self.renew(now);
+                self.collects(n, None, now)
+            }
+            (State::Collecting { n, end_at, .. }, Event::Moved { spoke, finished, done }) => {
+                let end_at = ends(end_at.filter(|_| done || !spoke), finished, done, now);
+                self.renew(now);
+                self.collects(n, end_at, now)
+            }
+            (State::Collecting { stall_at, end_at, .. }, Event::Deadline) => {
+                let over = now >= stall_at && now >= self.total;
+                if over || end_at.is_some_and(|at| now >= at) {
+                    return Action::Expire(Cause::TimeoutBetweenTokens);
+                }
+                if now >= stall_at { Action::AskWork } else { Action::Wait }
             }
             (State::Attempting { n, .. } | State::Gating { n, .. }, Event::Rejected(cause, wait)) => {
                 self.rejected(n, cause, wait, now)
@@ -247,7 +281,9 @@ impl Exchange {
                 self.state = State::Gating { n, clock: clock.extended(now) };
                 Action::Read
             }
-            (State::Gating { n, .. }, Event::Verdict(verdict)) => self.verdict(n, verdict, now),
+            (State::Gating { n, .. } | State::Collecting { n, .. }, Event::Verdict(verdict)) => {
+                self.verdict(n, verdict, now)
+            }
             (State::Attempting { .. } | State::Gating { .. }, Event::Hedges(candidate)) => {
                 self.hedges(candidate, now)
             }
@@ -263,7 +299,32 @@ impl Exchange {
                 Action::Wait
             }
             (State::Attempting { n, phase }, Event::Deadline) => self.attempt_deadline(n, phase, now),
-            (State::Gating { clock, .. }, Event::Deadline) => self.gate_deadline(clock, now),
+            (State::Gating { n, clock }, Event::Deadline) => self.gate_deadline(n, clock, now),
+            (
+                State::Attempting { n, phase: Phase::AwaitingHead { clock, fresh } },
+                Event::Works(works),
+            ) => {
+                if !works {
+                    return self.next(n, clock.cause, None, now);
+                }
+                let clock = clock.works(self.between(n), now);
+                self.state = State::Attempting { n, phase: Phase::AwaitingHead { clock, fresh } };
+                self.hedge_deadline(now).unwrap_or_else(|| self.beat(now))
+            }
+            (State::Gating { n, clock }, Event::Works(works)) => {
+                if !works {
+                    return Action::Expire(clock.cause);
+                }
+                self.state = State::Gating { n, clock: clock.works(self.between(n), now) };
+                self.hedge_deadline(now).unwrap_or_else(|| self.beat(now))
+            }
+            (State::Collecting { n, end_at, .. }, Event::Works(works)) => {
+                if !works {
+                    return Action::Expire(Cause::TimeoutBetweenTokens);
+                }
+                self.state = State::Collecting { n, stall_at: now + self.between(n), end_at };
+                Action::Wait
+            }
             (State::Relaying { n, end_at, .. }, Event::Moved { spoke, finished, done }) => {
                 self.moved(n, end_at.filter(|_| done || !spoke), finished, done, now)
             }
@@ -280,6 +341,7 @@ impl Exchange {
                 State::Planned
                 | State::Attempting { .. }
                 | State::Gating { .. }
+                | State::Collecting { .. }
                 | State::Asking { .. }
                 | State::Pausing { .. }
                 | State::Relaying { .. }
@@ -344,13 +406,14 @@ impl Exchange {
         let (d, allowance) = (&candidate.deadlines, self.allowance(candidate));
         // Nobody is left to turn to: a silent start may be a model being loaded, which is worth waiting for.
         let last = !self.turns.has_fresh();
-        let (wait, cause) = if last && candidate.loads && d.load > allowance {
-            (d.load, Cause::TimeoutLoad)
-        } else {
-            (allowance, Cause::TimeoutFirstToken)
+        let load = if last && candidate.loads { d.load } else { Duration::ZERO };
+        let (wait, cause) = match candidate.delivery {
+            // The first byte is the last one: only the whole answer's time is known.
+            Delivery::Whole => (d.answer.unwrap_or(d.total).max(load), Cause::TimeoutAnswer),
+            Delivery::Streamed | Delivery::Collected if load > allowance => (load, Cause::TimeoutLoad),
+            Delivery::Streamed | Delivery::Collected => (allowance, Cause::TimeoutFirstToken),
         };
-        let hard = now + allowance.saturating_mul(PROGRESS_EXTENSION_MAX).max(wait);
-        let clock = TokenClock { until: now + wait, hard, allowance, cause };
+        let clock = TokenClock { until: now + wait, allowance, cause };
         self.state = State::Attempting { n, phase: Phase::AwaitingHead { clock, fresh } };
         Action::Send
     }
@@ -412,8 +475,7 @@ impl Exchange {
     }
 
     fn commit(&mut self, n: usize, now: Instant) -> Action {
-        let Some(candidate) = self.candidates.get(n) else { return self.refuse(Cause::Internal) };
-        let stall_at = now + candidate.deadlines.between_tokens;
+        let stall_at = now + self.between(n);
         self.beat = None;
         self.lose_hedge(Cause::Hedged);
         self.state = State::Relaying { n, stall_at, end_at: None };
@@ -426,7 +488,7 @@ impl Exchange {
         }
         match phase {
             Phase::Connecting { until, .. } if now >= until => self.next(n, Cause::TimeoutConnect, None, now),
-            Phase::AwaitingHead { clock, .. } if now >= clock.until => self.next(n, clock.cause, None, now),
+            Phase::AwaitingHead { clock, .. } if now >= clock.until => self.late(n, clock, now),
             Phase::Adopted { until } if now >= until => self.next(n, Cause::TimeoutFirstToken, None, now),
             Phase::Connecting { .. } | Phase::AwaitingHead { .. } | Phase::Adopted { .. } => {
                 self.hedge_deadline(now).unwrap_or_else(|| self.beat(now))
@@ -434,14 +496,29 @@ impl Exchange {
         }
     }
 
-    fn gate_deadline(&mut self, clock: TokenClock, now: Instant) -> Action {
+    fn gate_deadline(&mut self, n: usize, clock: TokenClock, now: Instant) -> Action {
         if now >= self.total {
             return Action::Expire(Cause::TimeoutTotal);
         }
         if now >= clock.until {
-            return Action::Expire(clock.cause);
+            return self.late(n, clock, now);
         }
         self.hedge_deadline(now).unwrap_or_else(|| self.beat(now))
+    }
+
+    /// The first token is late. A server that is seen to work is slow, or has others before this request: it is not
+    /// hung, and all that it has computed would be lost.
+    fn late(&mut self, n: usize, clock: TokenClock, now: Instant) -> Action {
+        match (self.state, clock.cause) {
+            (_, Cause::TimeoutFirstToken) => Action::AskWork,
+            (State::Gating { .. }, cause) => Action::Expire(cause),
+            (_, cause) => self.next(n, cause, None, now),
+        }
+    }
+
+    /// How long the candidate may be silent once it answers.
+    fn between(&self, n: usize) -> Duration {
+        self.candidates.get(n).map_or(Duration::ZERO, |candidate| candidate.deadlines.between_tokens)
     }
 
     fn beat(&mut self, now: Instant) -> Action {
@@ -454,6 +531,16 @@ impl Exchange {
         }
     }
 
+    fn collects(&mut self, n: usize, end_at: Option<Instant>, now: Instant) -> Action {
+        self.state = State::Collecting { n, stall_at: now + self.between(n), end_at };
+        Action::Read
+    }
+
+    /// The model is answering: what follows has the time before the commit for itself.
+    fn renew(&mut self, now: Instant) {
+        self.total = self.total.max(now + self.before_commit);
+    }
+
     /// `since`: a time to end that stands from before.
     fn moved(
         &mut self,
@@ -463,10 +550,8 @@ impl Exchange {
         done: bool,
         now: Instant,
     ) -> Action {
-        let between = self.candidates.get(n).map_or(Duration::ZERO, |c| c.deadlines.between_tokens);
-        let grace = if done { Some(DONE_GRACE) } else { finished.then_some(FINISH_GRACE) };
-        let end_at = grace.map(|grace| since.map_or(now + grace, |at| at.min(now + grace)));
-        self.state = State::Relaying { n, stall_at: now + between, end_at };
+        let end_at = ends(since, finished, done, now);
+        self.state = State::Relaying { n, stall_at: now + self.between(n), end_at };
         Action::Read
     }
 
@@ -529,6 +614,7 @@ impl Exchange {
             State::Planned
             | State::Attempting { .. }
             | State::Gating { .. }
+            | State::Collecting { .. }
             | State::Asking { .. }
             | State::Pausing { .. }
             | State::Relaying { .. }
@@ -537,7 +623,7 @@ impl Exchange {
                 Action::Abandon
             }
             State::Relaying { .. } => Action::EndBroken(cause),
-            State::Attempting { n, .. } | State::Gating { n, .. } => {
+            State::Attempting { n, .. } | State::Gating { n, .. } | State::Collecting { n, .. } => {
                 self.note(n, cause);
                 self.hedge = hedge;
                 self.lose_hedge(cause);
@@ -551,6 +637,12 @@ impl Exchange {
         // One entry an attempt, and there are at most ATTEMPTS_MAX: this cannot be full.
         let _full = self.tried.push(Tried { candidate, cause });
     }
+}
+
+/// When a stream that is finished ends, whatever still comes. `since`: a time that stands from before.
+fn ends(since: Option<Instant>, finished: bool, done: bool, now: Instant) -> Option<Instant> {
+    let grace = if done { Some(DONE_GRACE) } else { finished.then_some(FINISH_GRACE) };
+    grace.map(|grace| since.map_or(now + grace, |at| at.min(now + grace)))
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use crate::config::{Deadlines, Place};
 mod again;
 #[path = "exchange_tests/any.rs"]
 mod any;
+#[path = "exchange_tests/collected.rs"]
+mod collected;
 #[path = "exchange_tests/hedge.rs"]
 mod hedge;
 
@@ -21,6 +23,7 @@ const DEADLINES: Deadlines = Deadlines {
     first_token_per_1k: secs(4),
     between_tokens: secs(20),
     load: secs(100),
+    answer: None,
     total: secs(300),
 };
 
@@ -29,6 +32,7 @@ fn candidate(target: usize) -> Candidate {
         target,
         model: "m".to_owned(),
         wire: crate::dialect::Dialect::OpenaiChat,
+        delivery: Delivery::Streamed,
         inlined: false,
         deadlines: DEADLINES,
         context: None,
@@ -74,9 +78,17 @@ impl Table {
     }
 
     /// Moves the clock to the deadline.
-    fn wait(&mut self) -> Action {
+    fn due_now(&mut self) -> Action {
         self.now = self.machine.deadline().expect("a deadline");
         self.on(Event::Deadline)
+    }
+
+    /// The same at a target of whose work nothing is known.
+    fn wait(&mut self) -> Action {
+        match self.due_now() {
+            Action::AskWork => self.on(Event::Works(false)),
+            action => action,
+        }
     }
 
     /// As far as the request being sent.
@@ -194,17 +206,14 @@ fn silence_before_the_head_is_the_same_clock() {
 }
 
 #[test]
-fn progress_extends_the_clock_up_to_a_hard_bound() {
+fn progress_extends_the_clock_up_to_the_total() {
     let mut table = Table::of(2).gating();
-    for at in [4, 8, 16, 24, 32, 40, 48] {
+    for at in (4..296).step_by(8) {
         table.now = table.start + secs(at);
         assert_eq!(table.on(Event::Progress), Action::Read);
-        assert_eq!(table.due(), Some(secs(at + 10)));
+        assert_eq!(table.due(), Some(secs(at + 10).min(DEADLINES.total)));
     }
-    table.now = table.start + secs(57);
-    table.on(Event::Progress);
-    assert_eq!(table.due(), Some(secs(60)), "six times 10 s");
-    assert_eq!(table.wait(), Action::Expire(Cause::TimeoutFirstToken));
+    assert_eq!(table.wait(), Action::Expire(Cause::TimeoutTotal));
 }
 
 #[test]

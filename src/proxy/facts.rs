@@ -194,6 +194,12 @@ impl Local {
         }
     }
 
+    /// Whether it was seen to compute tokens within this time.
+    #[must_use]
+    pub fn worked(&self, within: Duration, now: Instant) -> bool {
+        self.server.borrow().worked(within, now)
+    }
+
     /// How many models it has loaded; `None`: not known.
     #[must_use]
     pub fn residents(&self) -> Option<usize> {

@@ -17,6 +17,7 @@ use super::places::Places;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
 use super::trace::Tap;
+use super::unstreamed::Unstreamed;
 use super::upstream::{ProxyRules, SetupError, Upstreams, Visits};
 use super::usual::Usual;
 use super::{drills, media, news, pressure};
@@ -82,6 +83,8 @@ pub struct Process {
     pub helper: Helper,
     /// What is known of local servers' processes.
     pub deaths: Deaths,
+    /// What is asked for whole answers, since it gives no streams.
+    pub unstreamed: RefCell<Unstreamed>,
 }
 
 /// One per configuration, on the process's one thread. A request keeps the one that it began with.
@@ -175,6 +178,7 @@ impl Gateway {
                 noted: RefCell::default(),
                 helper: Helper::default(),
                 deaths,
+                unstreamed: RefCell::default(),
             }),
             servers,
             lanes,

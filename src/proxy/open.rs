@@ -50,6 +50,8 @@ pub struct Open {
     estimate: Estimate,
     /// The request went to the target, which may have worked on it.
     pub sent: bool,
+    /// Its first token was there.
+    spoke: bool,
     /// Between the tokens of its answer.
     pub gaps: Gaps,
     /// What its answer used, once it is the client's answer; `None` inside: it has no tokens that anybody counts.
@@ -115,6 +117,7 @@ impl Terms {
             held,
             estimate: self.estimate,
             sent: false,
+            spoke: false,
             gaps: Gaps::default(),
             answer: None,
         })
@@ -134,10 +137,21 @@ impl Open {
         self.bound.as_ref().map(Bound::fate)
     }
 
-    /// Its answer has begun; `None` where it is passed on as it comes.
+    /// The client's answer has begun; `after`: its first token, `None` where it is passed on as it comes.
     pub fn answered(&mut self, after: Option<Duration>, at: Instant) {
+        self.spoke(after, at);
         if let Some(bound) = &self.bound {
             bound.answered();
+        }
+    }
+
+    /// Its first token is there, whether the client gets it now or at the answer's end. The first call counts.
+    pub fn spoke(&mut self, after: Option<Duration>, at: Instant) {
+        if std::mem::replace(&mut self.spoke, true) {
+            return;
+        }
+        if let Some(bound) = &self.bound {
+            bound.spoke();
         }
         if let Some(ticket) = &self.ticket {
             self.gateway.store.borrow_mut().answered(ticket, self.estimate.input, after, at);
@@ -208,6 +222,8 @@ const fn worked(cause: Cause) -> bool {
     matches!(
         cause,
         Cause::TimeoutFirstToken
+            | Cause::TimeoutBetweenTokens
+            | Cause::TimeoutAnswer
             | Cause::TimeoutLoad
             | Cause::TimeoutTotal
             | Cause::Reset

@@ -27,7 +27,12 @@ pub fn all_failed(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)],
     let timeout = |cause| {
         matches!(
             cause,
-            Cause::TimeoutConnect | Cause::TimeoutFirstToken | Cause::TimeoutLoad | Cause::TimeoutTotal
+            Cause::TimeoutConnect
+                | Cause::TimeoutFirstToken
+                | Cause::TimeoutBetweenTokens
+                | Cause::TimeoutAnswer
+                | Cause::TimeoutLoad
+                | Cause::TimeoutTotal
         )
     };
     let busy =

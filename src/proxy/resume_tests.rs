@@ -102,6 +102,7 @@ fn those_who_failed_are_not_asked_again_and_each_is_asked_in_its_own_dialect() {
     let kinds = [Kind::Openai, Kind::Ollama, Kind::Vllm, Kind::Anthropic, Kind::Gemini, Kind::Llamacpp];
     let all: Vec<Candidate> = (0..kinds.len())
         .map(|target| Candidate {
+            delivery: route::Delivery::Streamed,
             target,
             model: "m".to_owned(),
             wire: Dialect::OpenaiCompletions,

@@ -17,6 +17,7 @@ use crate::config::{
     CommitOn, Config, Deadlines, Egress, Kind, ModelName, OnBreak, OnEmptyStop, Place, Sticky, Target,
 };
 use crate::dialect::Dialect;
+use crate::dialect::collect::collects;
 use crate::dialect::request::Call;
 use crate::limits;
 use crate::memory::admit::Admission;
@@ -33,6 +34,17 @@ pub use passed::{BudgetWhat, Capability, Passed, is_short};
 pub use plan::plan;
 pub use rules::{LOCAL_ONLY, SESSION, egress_asked, may_go};
 
+/// How a target is asked for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// As a stream, which the client gets.
+    Streamed,
+    /// As a stream, which is put together here: the client gets the whole answer.
+    Collected,
+    /// For the whole answer, which comes at once.
+    Whole,
+}
+
 /// A target that is eligible for this request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
@@ -43,6 +55,8 @@ pub struct Candidate {
     /// The dialect that it is asked in: the client's where it speaks that, else its own, and the request and the answer
     /// are translated.
     pub wire: Dialect,
+    /// How it is asked for the answer.
+    pub delivery: Delivery,
     /// The bytes of pictures or files that the request names go along in their place.
     pub inlined: bool,
     /// Its deadlines: the route's over the target's over its group's over the default.
@@ -292,6 +306,18 @@ pub const fn speaks(kind: Kind, dialect: Dialect) -> bool {
         Dialect::OllamaChat | Dialect::OllamaGenerate | Dialect::OllamaEmbed => matches!(kind, Kind::Ollama),
         Dialect::Anthropic => matches!(kind, Kind::Ollama | Kind::Vllm | Kind::Llamacpp | Kind::Anthropic),
         Dialect::Gemini => matches!(kind, Kind::Gemini),
+    }
+}
+
+/// How `target` is asked for what `call` asks for, in the dialect `wire`.
+#[must_use]
+pub fn delivery(target: &Target, wire: Dialect, call: &Call) -> Delivery {
+    if call.stream {
+        Delivery::Streamed
+    } else if call.collectable && target.collect && collects(wire) {
+        Delivery::Collected
+    } else {
+        Delivery::Whole
     }
 }
 

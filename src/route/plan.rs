@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::passed::{Capability, Passed, is_short};
 use super::rules::{self, may_go};
 use super::weights::{self, Turns};
-use super::{Ask, Candidate, Plan, State, native, wire};
+use super::{Ask, Candidate, Plan, State, delivery, native, wire};
 use crate::config::{Config, Egress, Images, Kind, Place, Route, Target};
 use crate::dialect::Dialect;
 use crate::health::store::Store;
@@ -365,10 +365,12 @@ impl Terms<'_> {
         let call = self.ask.call;
         let inlined = holds_urls_back(&self.config.images, target, self.ask)
             || (call.needs.files && !native(target.kind, call.dialect));
+        let wire = wire(target.kind, call.dialect).unwrap_or(call.dialect);
         Candidate {
             target: index,
             model: target.models.resolve(asked).unwrap_or(asked).to_owned(),
-            wire: wire(target.kind, call.dialect).unwrap_or(call.dialect),
+            wire,
+            delivery: delivery(target, wire, call),
             inlined,
             deadlines,
             context: target.context,

@@ -30,6 +30,9 @@ pub struct Server {
     cache_used: Option<(u16, Instant)>,
     preemptions: Option<u64>,
     preempted: Option<Instant>,
+    /// Tokens computed, as last heard, and when that number was last seen to rise.
+    work: Option<u64>,
+    worked: Option<Instant>,
     /// At most [`ADMIT_MODELS`].
     models: Vec<Model>,
     pub(super) load: Option<Loading>,
@@ -91,6 +94,8 @@ impl Server {
             cache_used: None,
             preemptions: None,
             preempted: None,
+            work: None,
+            worked: None,
             models: Vec::new(),
             load: None,
             loaded: None,
@@ -147,6 +152,12 @@ impl Server {
         self.waiting = facts.waiting.map(|waiting| (waiting, now)).or(self.waiting);
         self.cache_tokens = facts.cache_tokens.or(self.cache_tokens);
         self.cache_used = facts.cache_used.map(|used| (used, now)).or(self.cache_used);
+        if let Some(work) = facts.work {
+            if self.work.is_some_and(|before| work > before) {
+                self.worked = Some(now);
+            }
+            self.work = Some(work);
+        }
         if let Some(preemptions) = facts.preemptions {
             if self.preemptions.is_some_and(|before| preemptions > before) {
                 self.preempted = Some(now);
@@ -168,9 +179,16 @@ impl Server {
         (self.load, self.loaded) = (None, None);
         (self.others, self.waiting, self.cache_used) = (None, None, None);
         (self.preemptions, self.preempted) = (None, None);
+        (self.work, self.worked) = (None, None);
         for model in &mut self.models {
             (model.options, model.answered_at_once, model.unlisted) = (None, 0, false);
         }
+    }
+
+    /// Whether it was seen to compute tokens within this time: a sign of work, which a hung server does not give.
+    #[must_use]
+    pub fn worked(&self, within: Duration, now: Instant) -> bool {
+        self.worked.is_some_and(|at| now.saturating_duration_since(at) <= within)
     }
 
     /// Whether the model is loaded; `None`: not known.

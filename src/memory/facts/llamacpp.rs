@@ -38,9 +38,9 @@ pub fn llamacpp_props(body: &[u8], facts: &mut Facts) -> bool {
     good
 }
 
-/// `GET /slots`: how many, how many are taken. Whether it has that form.
+/// `GET /slots`: how many, how many are taken, what they have computed. Whether it has that form.
 pub fn llamacpp_slots(body: &[u8], facts: &mut Facts) -> bool {
-    let (mut slots, mut busy, mut context) = (0_u32, 0, None);
+    let (mut slots, mut busy, mut context, mut work) = (0_u32, 0, None, 0_u64);
     let whole = bounded(body).array(|at| {
         at.object(|key, at| {
             if key_is(key, "is_processing") {
@@ -48,6 +48,10 @@ pub fn llamacpp_slots(body: &[u8], facts: &mut Facts) -> bool {
                 busy += u32::from(at.is_true()?);
             } else if key_is(key, "n_ctx") {
                 context = number(at)?;
+            } else if key_is(key, "n_prompt_tokens_processed") {
+                work = work.saturating_add(at.number()?.unwrap_or(0));
+            } else if key_is(key, "next_token") {
+                work = work.saturating_add(decoded(at)?);
             }
             Ok(())
         })
@@ -55,10 +59,30 @@ pub fn llamacpp_slots(body: &[u8], facts: &mut Facts) -> bool {
     });
     let good = whole == Ok(true) && slots > 0;
     if good {
-        (facts.slots, facts.busy) = (Some(slots), Some(busy));
+        (facts.slots, facts.busy, facts.work) = (Some(slots), Some(busy), Some(work));
         facts.cache_tokens = cache_tokens(slots, context);
     }
     good
+}
+
+/// A slot's `next_token`: tokens of its answer. An object in older releases, an array of one in newer ones.
+fn decoded(at: &mut Cursor<'_>) -> Result<u64, Stop> {
+    let mut sum = 0_u64;
+    let mut one = |at: &mut Cursor<'_>| {
+        at.object(|key, at| {
+            if key_is(key, "n_decoded") {
+                sum = sum.saturating_add(at.number()?.unwrap_or(0));
+            }
+            Ok(())
+        })
+        .map(|_| ())
+    };
+    if at.peek()? == b'[' {
+        at.array(one)?;
+    } else {
+        one(at)?;
+    }
+    Ok(sum)
 }
 
 /// `GET /v1/models`: what is loaded, with what context. Of llama.cpp's router, which lists models that are not: those

@@ -17,6 +17,7 @@ pub fn metrics(body: &[u8], facts: &mut Facts) -> bool {
     facts.cache_used = seen.cache_used.or(facts.cache_used);
     facts.cache_tokens = seen.cache_tokens.or(facts.cache_tokens);
     facts.preemptions = seen.preemptions.or(facts.preemptions);
+    facts.work = seen.work.or(facts.work);
     seen != Seen::default()
 }
 
@@ -28,6 +29,7 @@ struct Seen {
     cache_used: Option<u16>,
     cache_tokens: Option<u64>,
     preemptions: Option<u64>,
+    work: Option<u64>,
 }
 
 /// `name{labels} value`, where there are labels.
@@ -63,6 +65,12 @@ fn sample(line: &str, seen: &mut Seen) {
         "num_requests_running" | "requests_processing" => seen.busy = add(seen.busy, count),
         "num_requests_waiting" | "requests_deferred" => seen.waiting = add(seen.waiting, count),
         "num_preemptions_total" => seen.preemptions = add(seen.preemptions, count),
+        // vLLM's own and llama.cpp's; some rise with each step, some at a request's end.
+        "prompt_tokens_total"
+        | "generation_tokens_total"
+        | "iteration_tokens_total_sum"
+        | "tokens_predicted_total"
+        | "n_decode_total" => seen.work = add(seen.work, count),
         "kv_cache_usage_perc" | "gpu_cache_usage_perc" => {
             // "perc" is a part of one.
             let used = u16::try_from(whole(value * 1000.0)).unwrap_or(1000).min(1000);

@@ -71,9 +71,13 @@ impl Bound {
     }
 
     /// Its first token came.
+    pub fn spoke(&self) {
+        self.server.answered(&self.fate.model);
+    }
+
+    /// The client has its answer: the server's death is no reason to begin another one.
     pub fn answered(&self) {
         self.fate.spoke.set(true);
-        self.server.answered(&self.fate.model);
     }
 }
 

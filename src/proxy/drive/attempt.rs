@@ -5,11 +5,14 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 
+use super::collecting::Memory;
+use super::pace::Works;
 use super::refused::{refusal_body, refused};
 use super::resuming::Prefix;
 use super::{Driver, Stage};
 use crate::cause::{Cause, Failure};
 use crate::config::{Kind, Target, TargetUrl};
+use crate::dialect::collect::Collector;
 use crate::dialect::conversation::{self, Cannot, Reference};
 use crate::dialect::request::{Call, Changes, Edit};
 use crate::dialect::{self, Dialect, thoughts};
@@ -24,7 +27,7 @@ use crate::proxy::refusal;
 use crate::proxy::relay::Edits;
 use crate::proxy::resume;
 use crate::proxy::upstream::{Reply, RequestBody, SendError};
-use crate::route::{self, Candidate};
+use crate::route::{self, Candidate, Delivery};
 use crate::time::now;
 
 impl Driver {
@@ -47,6 +50,7 @@ impl Driver {
             }
         }
         self.pace.fate = self.account.fate();
+        self.pace.works = self.works(target);
         let gateway = Rc::clone(&self.job.gateway);
         match self.pace.run(gateway.upstreams.connect(target, fresh)).await {
             Err(action) => action,
@@ -56,6 +60,13 @@ impl Driver {
             }
             Ok(Err(failure)) => self.failed(failure),
         }
+    }
+
+    /// By what its server can be seen to work.
+    fn works(&self, target: usize) -> Option<Works> {
+        let local = self.job.gateway.locals.get(target).cloned().flatten()?;
+        let within = self.plan.candidates.get(self.attempt.candidate)?.deadlines.between_tokens;
+        Some(Works { local, within })
     }
 
     pub(super) async fn send(&mut self) -> Action {
@@ -81,13 +92,23 @@ impl Driver {
     }
 
     pub(super) async fn head(&mut self, reply: Reply) -> Action {
-        let kind = head::kind(self.wire(), self.job.call.stream, reply.status, &reply.headers);
+        let delivery = self.delivery();
+        let kind = head::kind(self.wire(), delivery != Delivery::Whole, reply.status, &reply.headers);
         self.attempt.stage = match kind {
+            HeadKind::Stream if delivery == Delivery::Collected => {
+                let drops_banners = self.job.gateway.config.drop_anonymous_reasoning;
+                Stage::Collecting(Box::new(Collector::new(self.wire(), drops_banners)), Memory::default())
+            }
             HeadKind::Stream => match self.take_buffer() {
                 Some(buffer) => Stage::Gate(Box::new(Gate::new(self.rules(), buffer))),
                 None => return self.failed(Failure::new(Cause::NoBuffer)),
             },
             HeadKind::Answer => Stage::Answer(Vec::new(), None),
+            // It takes the request for a stream, and gives the whole answer.
+            HeadKind::Error if delivery == Delivery::Collected && reply.status.is_success() => {
+                self.asks_whole();
+                Stage::Answer(Vec::new(), None)
+            }
             HeadKind::Error => return self.rejected(reply).await,
             HeadKind::Alien(what) => return self.failed(Failure::with(Cause::Protocol, &what)),
         };
@@ -104,8 +125,15 @@ impl Driver {
             Ok(body) => body,
             Err(action) => return action,
         };
+        let by_stream = self.delivery() == Delivery::Collected && dialect::refuses_streams(&body);
         let refused = refused(&reply, body, self.rules(), self.target(), self.job.call.dialect);
         self.attempt.retry_after = refused.wait;
+        if by_stream && refused.rejects && reply.status.is_client_error() {
+            drop(reply);
+            self.asks_whole();
+            self.pace.exchange.on(Event::AsksWhole, now());
+            return Box::pin(self.send_anew()).await;
+        }
         if !refused.rejects {
             return self.failed(refused.failure);
         }
@@ -129,6 +157,14 @@ impl Driver {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// This target gives no stream of this model: it is asked for the whole answer. If that goes well, it is from now on.
+    fn asks_whole(&mut self) {
+        if let Some(candidate) = self.plan.candidates.get_mut(self.attempt.candidate) {
+            candidate.delivery = Delivery::Whole;
+            self.attempt.unstreamed = true;
         }
     }
 
@@ -251,12 +287,14 @@ impl Source<'_> {
             return Ok(request);
         }
         let counts = matches!(call.dialect, Dialect::OpenaiChat | Dialect::OpenaiCompletions);
+        let collects = candidate.delivery == Delivery::Collected;
         let changes = Changes {
             model: (candidate.model != call.model).then_some(candidate.model.as_str()),
             // llama.cpp reports its counts unasked, and moves its `timings` when asked for usage (into a chunk
             // that would then be hidden).
-            ask_usage: counts && target.include_usage && target.kind != Kind::Llamacpp,
+            ask_usage: counts && target.include_usage && (collects || target.kind != Kind::Llamacpp),
             ask_progress: call.dialect == Dialect::OpenaiChat && target.kind == Kind::Llamacpp,
+            ask_stream: collects,
         };
         let edits = Edits {
             hide_usage: changes.ask_usage && call.stream && !call.wants_usage,
@@ -311,8 +349,9 @@ impl Source<'_> {
         target: &Target,
     ) -> Result<(Request<RequestBody>, Edits), Failure> {
         let config = &self.gateway.config;
-        let asked = conversation::decode_shared(self.call.dialect, self.body)
+        let mut asked = conversation::decode_shared(self.call.dialect, self.body)
             .map_err(|bad| Failure::with(Cause::Untranslatable, &bad.message))?;
+        asked.stream = candidate.delivery != Delivery::Whole;
         let terms = conversation::Terms {
             to: candidate.wire,
             model: &candidate.model,

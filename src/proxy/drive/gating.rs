@@ -32,6 +32,7 @@ impl Driver {
         };
         match std::mem::take(&mut self.attempt.stage) {
             Stage::Gate(gate) => self.gate(gate, chunk),
+            Stage::Collecting(collector, memory) => self.collect(collector, memory, chunk).await,
             Stage::Answer(body, reserved) => self.answer(body, reserved, chunk).await,
             Stage::Raw => self.raw(chunk).await,
             Stage::Nothing | Stage::Committed(..) | Stage::Whole(_) | Stage::Relay(_) => {
@@ -64,6 +65,7 @@ impl Driver {
                 let verdict = gate.expire(cause);
                 self.judged(gate, Bytes::new(), verdict)
             }
+            Stage::Collecting(collector, _) if collector.is_whole() => self.collected(collector),
             _ => self.failed(Failure::new(cause)),
         }
     }
@@ -148,7 +150,7 @@ impl Driver {
     ) -> Action {
         let gateway = Rc::clone(&self.job.gateway);
         let limits = &gateway.config.limits;
-        let verdict = match chunk {
+        match chunk {
             Some(Ok(chunk)) => {
                 body.extend_from_slice(&chunk);
                 if reserved.is_none() {
@@ -179,22 +181,26 @@ impl Driver {
                 }
                 let verdict = answer::judge_beginning(self.rules(), &body);
                 self.attempt.stage = Stage::Answer(body, reserved);
-                return self.judged_answer(&verdict);
+                self.judged_answer(&verdict)
             }
-            Some(Err(failure)) => return self.failed(failure),
+            Some(Err(failure)) => self.failed(failure),
             None => {
-                let wire = self.wire();
-                let verdict = answer::judge(self.rules(), &body).0;
-                if verdict == Verdict::Commit && wire != self.job.call.dialect {
-                    body = match self.in_dialect(wire, &body) {
-                        Ok(body) => body,
-                        Err(failure) => return self.failed(failure),
-                    };
-                }
-                verdict
+                drop(reserved);
+                self.whole(body)
             }
-        };
-        drop(reserved);
+        }
+    }
+
+    /// An answer is there whole, in its target's dialect.
+    pub(super) fn whole(&mut self, mut body: Vec<u8>) -> Action {
+        let wire = self.wire();
+        let verdict = answer::judge(self.rules(), &body).0;
+        if verdict == Verdict::Commit && wire != self.job.call.dialect {
+            body = match self.in_dialect(wire, &body) {
+                Ok(body) => body,
+                Err(failure) => return self.failed(failure),
+            };
+        }
         self.attempt.stage = Stage::Whole(body);
         self.judged_answer(&verdict)
     }

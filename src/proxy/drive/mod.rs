@@ -6,6 +6,7 @@
 
 mod admission;
 mod attempt;
+mod collecting;
 mod ending;
 mod gating;
 mod hedge;
@@ -36,6 +37,7 @@ use super::upstream::{Link, Reply};
 use crate::cause::{Cause, Failure};
 use crate::config::{Egress, OnBreak, Priority};
 use crate::dialect::Dialect;
+use crate::dialect::collect::Collector;
 use crate::dialect::request::Call;
 use crate::dialect::translate::Translation;
 use crate::gate::Gate;
@@ -44,8 +46,9 @@ use crate::gate::repetition::Repetition;
 use crate::limits;
 use crate::memory::admit::Admission;
 use crate::observe::Outcome;
-use crate::route::{self, Ask, Plan};
+use crate::route::{self, Ask, Delivery, Plan};
 use crate::time::now;
+use collecting::Memory;
 use pace::Pace;
 use resuming::Resume;
 pub use resuming::asked as on_break_asked;
@@ -126,7 +129,16 @@ impl Job {
             ..Ask::bare(&self.call)
         };
         let store = gateway.store.borrow();
-        route::plan(&gateway.config, &store, &mut gateway.routing.borrow_mut(), &ask, at)
+        let mut plan = route::plan(&gateway.config, &store, &mut gateway.routing.borrow_mut(), &ask, at);
+        let unstreamed = gateway.process.unstreamed.borrow();
+        for candidate in plan.candidates.iter_mut().chain(&mut plan.full) {
+            if candidate.delivery == Delivery::Collected
+                && unstreamed.has(gateway.name(candidate.target), &candidate.model)
+            {
+                candidate.delivery = Delivery::Whole;
+            }
+        }
+        plan
     }
 }
 
@@ -153,6 +165,7 @@ pub async fn drive(job: Job) {
         id: job.id.clone(),
         head_sent: false,
         fate: None,
+        works: None,
         hedges: None,
         hedge: None,
         over: None,
@@ -217,6 +230,8 @@ struct Attempt {
     translation: Option<Box<Translation>>,
     /// The target's bytes go out as they come: `translation` only follows them.
     shadow: bool,
+    /// It gave no stream although it was asked for one.
+    unstreamed: bool,
     /// For the gate's buffer, where it is not the request's own.
     permit: Option<OwnedSemaphorePermit>,
     /// What the target said, for the log and for the client when all fail.
@@ -232,6 +247,8 @@ enum Stage {
     Gate(Box<Gate>),
     /// A committed gate's leftovers: bytes of the last chunk that it did not take.
     Committed(Box<Gate>, Bytes),
+    /// A stream of which the whole answer is put together.
+    Collecting(Box<Collector>, Memory),
     /// A whole answer in the making.
     Answer(Vec<u8>, Option<Reserved>),
     /// An answer that is there whole.
@@ -287,6 +304,8 @@ impl Driver {
                 Action::Connect { candidate, fresh } => self.connect(candidate, fresh).await,
                 Action::Adopt { candidate } => self.adopt(candidate).await,
                 Action::Hedge { .. } | Action::DropHedge => self.read().await,
+                // The pace has asked: nothing comes of it here.
+                Action::AskWork => self.pace.exchange.on(Event::Works(false), now()),
                 Action::AskRetry => self.ask_retry(),
                 Action::Pause => self.pause().await,
                 Action::Send => self.send().await,
@@ -383,6 +402,14 @@ impl Driver {
             .candidates
             .get(self.attempt.candidate)
             .map_or(self.job.call.dialect, |candidate| candidate.wire)
+    }
+
+    /// How it is asked for the answer.
+    fn delivery(&self) -> Delivery {
+        self.plan
+            .candidates
+            .get(self.attempt.candidate)
+            .map_or(Delivery::Streamed, |candidate| candidate.delivery)
     }
 
     fn target(&self) -> usize {

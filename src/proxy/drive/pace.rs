@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -14,6 +15,7 @@ use crate::limits;
 use crate::proxy::clock::{Clock, First};
 use crate::proxy::deaths::Fate;
 use crate::proxy::exchange::{Action, Event, Exchange};
+use crate::proxy::facts::Local;
 use crate::proxy::head;
 use crate::proxy::outlet::{Head, Outlet};
 use crate::time::now;
@@ -28,11 +30,26 @@ pub(super) struct Pace {
     pub(super) head_sent: bool,
     /// By what the present attempt is told that its server has died.
     pub(super) fate: Option<Rc<Fate>>,
+    /// By what the present attempt's server can be seen to work, where it can.
+    pub(super) works: Option<Works>,
     /// What hedges are made of, where they are on.
     pub(super) hedges: Option<Rc<Hedges>>,
     pub(super) hedge: Option<Running>,
     /// What came of one: who won, or who failed, until the driver has taken it up.
     pub(super) over: Option<Box<Over>>,
+}
+
+/// A local server that says what it computes.
+pub(super) struct Works {
+    pub(super) local: Rc<Local>,
+    /// How long ago it may have been seen to.
+    pub(super) within: Duration,
+}
+
+impl Works {
+    fn at(&self, at: Instant) -> bool {
+        self.local.worked(self.within, at)
+    }
 }
 
 /// What goes on first: the driver's I/O, or the hedge beside it.
@@ -63,7 +80,7 @@ impl Pace {
                 }
             }));
             let first = self.clock.race_pinned(self.exchange.deadline(), either.as_mut()).await;
-            let action = match first {
+            let mut action = match first {
                 First::Done(Either::Io(done)) => return Ok(done),
                 First::Done(Either::Hedge(over)) => self.hedge_over(over),
                 First::Done(Either::Died(cause)) => {
@@ -73,6 +90,10 @@ impl Pace {
                 First::Deadline => self.exchange.on(Event::Deadline, now()),
                 First::Stop(cause) => self.exchange.on(Event::Stop(cause), now()),
             };
+            if action == Action::AskWork {
+                let at = now();
+                action = self.exchange.on(Event::Works(self.works.as_ref().is_some_and(|works| works.at(at))), at);
+            }
             match action {
                 Action::Wait => {}
                 Action::Beat => self.beat(),

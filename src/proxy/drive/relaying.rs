@@ -18,6 +18,7 @@ use crate::proxy::exchange::{Action, Event};
 use crate::proxy::head;
 use crate::proxy::outlet::Head;
 use crate::proxy::relay::{Edits, Relay};
+use crate::route::Delivery;
 use crate::time::now;
 
 const ANTHROPIC: Dialect = Dialect::Anthropic;
@@ -48,6 +49,10 @@ impl Driver {
             let routing = &self.job.gateway.routing;
             routing.borrow_mut().committed(&self.plan, self.target(), failed_over, at);
         }
+        if let Some(candidate) = self.plan.candidates.get(self.attempt.candidate).filter(|_| self.attempt.unstreamed) {
+            let (gateway, target) = (&self.job.gateway, candidate.target);
+            gateway.process.unstreamed.borrow_mut().add(gateway.name(target), &candidate.model);
+        }
         self.account.status(status.as_u16());
         if !self.may_resume() {
             self.job.body = HeldBody { bytes: Bytes::new(), reserved: None };
@@ -74,7 +79,7 @@ impl Driver {
                 self.forward(relay, out).await
             }
             Stage::Whole(body) => {
-                if self.wire() != self.job.call.dialect {
+                if self.wire() != self.job.call.dialect || self.delivery() == Delivery::Collected {
                     head::typed(&mut headers, None);
                 }
                 let (body, usage) = self.renamed(body);
@@ -89,7 +94,11 @@ impl Driver {
                 drop(reserved);
                 self.send_on(vec![Bytes::from(body)]).await.unwrap_or(Action::Read)
             }
-            Stage::Nothing | Stage::Gate(_) | Stage::Relay(_) | Stage::Raw => {
+            Stage::Nothing
+            | Stage::Gate(_)
+            | Stage::Collecting(..)
+            | Stage::Relay(_)
+            | Stage::Raw => {
                 self.failed(Failure::new(Cause::Internal))
             }
         }

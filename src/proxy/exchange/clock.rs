@@ -9,7 +9,6 @@ use crate::cause::Cause;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TokenClock {
     pub(super) until: Instant,
-    pub(super) hard: Instant,
     pub(super) allowance: Duration,
     pub(super) cause: Cause,
 }
@@ -24,6 +23,11 @@ impl TokenClock {
     }
 
     pub(super) fn extended(self, now: Instant) -> TokenClock {
-        TokenClock { until: self.until.max((now + self.allowance).min(self.hard)), ..self }
+        TokenClock { until: self.until.max(now + self.allowance), ..self }
+    }
+
+    /// The server is seen to work: it has so much longer.
+    pub(super) fn works(self, between: Duration, now: Instant) -> TokenClock {
+        TokenClock { until: self.until.max(now + between), ..self }
     }
 }

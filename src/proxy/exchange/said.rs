@@ -22,6 +22,12 @@ pub enum Event<'a> {
     Head,
     /// The engine reported that it got further with the prompt.
     Progress,
+    /// What is known, to [`Action::AskWork`], of the target's work: whether it was seen to compute tokens lately.
+    Works(bool),
+    /// The target takes no request for a stream: it is asked for the whole answer.
+    AsksWhole,
+    /// A stream that is put together has its first token.
+    Answering,
     /// The hedge that [`Action::Hedge`] asked for runs now. Nothing is told where it does not.
     Hedges(usize),
     /// The hedge has its first token.
@@ -35,7 +41,8 @@ pub enum Event<'a> {
     Rejected(Cause, Option<Duration>),
     /// What the retry budget says to [`Action::AskRetry`].
     MayRetry(bool),
-    /// After the commit: something that is not a sign of life only was relayed.
+    /// After the commit: something that is not a sign of life only was relayed. Before it: such a thing was put to an
+    /// answer in the making.
     Moved {
         /// Content or thinking was among it.
         spoke: bool,
@@ -74,6 +81,9 @@ pub enum Action {
     AskRetry,
     /// Drop what is left of the last attempt, then wait for the deadline.
     Pause,
+    /// A deadline has passed; tell by [`Event::Works`] whether the target is seen to work all the same. What is under
+    /// way goes on meanwhile.
+    AskWork,
     /// Send the request.
     Send,
     /// Read on, judge or relay what comes.

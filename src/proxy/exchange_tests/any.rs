@@ -17,6 +17,8 @@ enum Happens {
     Failed(Cause),
     Head,
     Progress,
+    Answering,
+    AsksWhole,
     Judged(Verdict),
     Rejected(Cause, Option<Duration>),
     Moved(bool, bool, bool),
@@ -59,6 +61,8 @@ fn happens() -> impl Strategy<Value = Happens> {
         2 => failing().prop_map(Happens::Failed),
         8 => Just(Happens::Head),
         3 => Just(Happens::Progress),
+        3 => Just(Happens::Answering),
+        1 => Just(Happens::AsksWhole),
         8 => verdict.prop_map(Happens::Judged),
         2 => (prop_oneof![failing(), Just(Cause::ClientFault)], wait())
             .prop_map(|(cause, wait)| Happens::Rejected(cause, wait)),
@@ -75,12 +79,14 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
-    let one = (prop::option::of(1..5_u32), any::<bool>(), 1..30_u64, 0..=2_u32);
+    let delivery = prop::sample::select(vec![Delivery::Streamed, Delivery::Collected, Delivery::Whole]);
+    let one = (prop::option::of(1..5_u32), any::<bool>(), 1..30_u64, 0..=2_u32, delivery);
     prop::collection::vec(one, 0..6).prop_map(|all| {
         all.into_iter()
             .enumerate()
-            .map(|(target, (context, loads, first, max_retries))| Candidate {
+            .map(|(target, (context, loads, first, max_retries, delivery))| Candidate {
                 context,
+                delivery,
                 loads,
                 max_retries,
                 deadlines: Deadlines { first_token: secs(first), ..DEADLINES },
@@ -95,6 +101,8 @@ struct Watch {
     machine: Exchange,
     start: Instant,
     now: Instant,
+    /// When the time before the commit is used up; an answer that has begun begins it anew.
+    total: Instant,
     every: Option<Duration>,
     current: Option<usize>,
     first: RetryFirst,
@@ -113,6 +121,9 @@ struct Watch {
     committed: bool,
     over: bool,
     last_beat: Option<Instant>,
+    /// What is known of the target's work.
+    works: bool,
+    seen_working: bool,
     window: Option<u32>,
     hidden: usize,
     kept: bool,
@@ -130,6 +141,7 @@ impl Watch {
             machine: Exchange::new(candidates, prompt, every, now + TOTAL, now).retrying(&policy, 7),
             start: now,
             now,
+            total: now + TOTAL,
             every,
             current: None,
             first,
@@ -144,6 +156,8 @@ impl Watch {
             committed: false,
             over: false,
             last_beat: None,
+            works: false,
+            seen_working: false,
             window: None,
             hidden: 0,
             kept: false,
@@ -184,6 +198,8 @@ impl Watch {
             Happens::Failed(cause) => Event::Failed(*cause),
             Happens::Head => Event::Head,
             Happens::Progress => Event::Progress,
+            Happens::Answering => Event::Answering,
+            Happens::AsksWhole => Event::AsksWhole,
             Happens::Judged(verdict) => Event::Verdict(verdict),
             Happens::Rejected(cause, wait) => Event::Rejected(*cause, *wait),
             Happens::Budget(may) => Event::MayRetry(*may),
@@ -200,8 +216,22 @@ impl Watch {
             Happens::Stop(cause) => Event::Stop(*cause),
         };
         self.remember(event);
+        let renews = match self.machine.state {
+            State::Gating { .. } => event == Event::Answering,
+            State::Collecting { .. } => matches!(event, Event::Moved { .. }),
+            _ => false,
+        };
+        if renews {
+            self.total = self.now + TOTAL;
+        }
         let tried = self.machine.tried().len();
-        let action = self.machine.on(event, self.now);
+        let mut action = self.machine.on(event, self.now);
+        if action == Action::AskWork {
+            assert!(event == Event::Deadline && !self.committed);
+            self.works = !self.works;
+            action = self.machine.on(Event::Works(self.works), self.now);
+            self.seen_working |= self.works;
+        }
         for tried in &self.machine.tried()[tried..] {
             let wait = match event {
                 Event::Rejected(_, wait) => wait.unwrap_or_default(),
@@ -209,6 +239,7 @@ impl Watch {
             };
             self.failed[tried.candidate] = Some((self.now, tried.cause, wait));
         }
+        self.seen_working |= event == Event::Progress;
         self.check(event, action);
         if event == Event::Deadline && before.is_some() {
             let moved = self.asked
@@ -260,6 +291,9 @@ impl Watch {
     fn fits(&self, event: Event<'_>) -> bool {
         match self.machine.state {
             State::Gating { .. } => true,
+            State::Collecting { .. } => {
+                matches!(event, Event::Failed(_) | Event::Verdict(_) | Event::Stop(_))
+            }
             State::Attempting { .. } => !matches!(event, Event::Verdict(_)),
             _ => false,
         }
@@ -269,13 +303,14 @@ impl Watch {
         assert!(!self.over || action == Action::Wait, "{action:?} after the end");
         match action {
             Action::Connect { candidate, fresh } => self.connects(event, candidate, fresh),
-            Action::Send => self.sent = Some(self.now),
+            Action::Send => (self.sent, self.seen_working) = (Some(self.now), false),
             Action::AskRetry => {
                 assert!(!self.committed && !self.denied, "one refusal is enough");
                 self.asking = true;
                 self.current = None;
             }
             Action::Pause => assert!(self.granted && event == Event::MayRetry(true)),
+            Action::AskWork => panic!("asked again"),
             Action::Read | Action::Wait => {}
             Action::Beat => {
                 assert!(!self.committed && self.every.is_some());
@@ -333,7 +368,7 @@ impl Watch {
     }
 
     fn connects(&mut self, event: Event<'_>, candidate: usize, fresh: bool) {
-        assert!(!self.committed && self.now < self.start + TOTAL, "nobody new after the commit or the total");
+        assert!(!self.committed && self.now < self.total, "nobody new after the commit or the total");
         let at = &self.machine.candidates()[candidate];
         let before = self.connected.iter().filter(|n| **n == candidate).count();
         if fresh {
@@ -377,20 +412,28 @@ impl Watch {
 
     fn deadlines(&self) {
         let Some(deadline) = self.machine.deadline() else { return };
+        let d = |current: usize| self.machine.candidates()[current].deadlines;
+        if let (State::Collecting { .. }, Some(current)) = (self.machine.state, self.current) {
+            assert!(deadline <= self.now + d(current).between_tokens, "a stall is seen");
+            return;
+        }
         if self.committed {
             return;
         }
-        assert!(deadline <= self.start + TOTAL, "the total is never passed");
+        assert!(deadline <= self.total, "the total is never passed");
         if let (Some(sent), Some(current)) = (self.sent, self.current) {
             let candidates = self.machine.candidates();
             let d = &candidates[current].deadlines;
             let allowance = d.first_token + d.first_token_per_1k * 2;
             let loads = candidates[current].loads && self.connected.contains(&(candidates.len() - 1));
-            let wait = if loads { d.load + allowance } else { allowance };
-            assert!(
-                deadline <= sent + wait.max(allowance * PROGRESS_EXTENSION_MAX),
-                "progress has a hard bound"
-            );
+            let wait = match candidates[current].delivery {
+                Delivery::Whole => d.total,
+                _ if loads => d.load + allowance,
+                _ => allowance,
+            };
+            // Not once the target is seen to work.
+            let wait = if self.seen_working { TOTAL } else { wait };
+            assert!(deadline <= sent + wait, "only work moves it");
         }
     }
 }

@@ -129,7 +129,9 @@ async fn ask(gateway: &Gateway, target: usize, local: &Local) {
         local.due.set(now() + limits::DISCOVERY_INTERVAL);
     } else {
         let asking = Asking { gateway, target, local };
-        let heard = tokio::time::timeout(limits::LOCAL_ASK_TIME, asking.facts()).await;
+        let busy = local.server.borrow().in_flight() > 0;
+        let patience = if busy { limits::LOCAL_ASK_BUSY_TIME } else { limits::LOCAL_ASK_TIME };
+        let heard = tokio::time::timeout(patience, asking.facts()).await;
         let heard = heard.ok().flatten();
         let answers = heard.is_some();
         local.heard(&gateway.process, heard, now());

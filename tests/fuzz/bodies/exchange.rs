@@ -7,7 +7,7 @@ use edgeward::config::{Deadlines, Place, Retry};
 use edgeward::gate::{Emptiness, Verdict};
 use edgeward::limits::CANDIDATES_MAX;
 use edgeward::proxy::exchange::{Action, Event, Exchange};
-use edgeward::route::Candidate;
+use edgeward::route::{Candidate, Delivery};
 
 /// Deadlines alone end every machine within so many of them: signs of life every 20 ms within a total
 /// of at most 51 s, and a few for each candidate.
@@ -40,6 +40,11 @@ fn candidate(kind: u8, size: u8) -> Candidate {
         target: 0,
         model: String::new(),
         wire: edgeward::dialect::Dialect::OpenaiChat,
+        delivery: match kind >> 5 & 3 {
+            0 => Delivery::Collected,
+            1 => Delivery::Whole,
+            _ => Delivery::Streamed,
+        },
         inlined: false,
         deadlines: Deadlines {
             connect: unit,
@@ -47,6 +52,7 @@ fn candidate(kind: u8, size: u8) -> Candidate {
             first_token_per_1k: unit / 2,
             between_tokens: unit * 2,
             load: unit * 20,
+            answer: (kind & 128 != 0).then_some(unit * 50),
             total: unit * 100,
         },
         context: (kind & 1 != 0).then(|| 1024 << (kind >> 4)),
@@ -102,10 +108,12 @@ impl Watch {
             3 => Event::Failed(cause),
             4 => Event::Head,
             5 => Event::Progress,
+            7 if with >= 224 => Event::AsksWhole,
             6 | 7 => Event::Verdict(&verdict),
             8 => {
                 Event::Rejected(cause, (with & 64 != 0).then(|| Duration::from_millis(100 * u64::from(with))))
             }
+            10 if with >= 192 => Event::Answering,
             9 | 10 => Event::Moved { spoke: with & 4 != 0, finished: with & 1 != 0, done: with & 2 != 0 },
             11 => Event::Ended { whole: with & 1 != 0 },
             12 if with < 128 => Event::Broke(cause),
@@ -152,7 +160,11 @@ impl Watch {
             Event::Verdict(Verdict::Empty(_)) => self.seen.empties = true,
             _ => {}
         }
-        let action = self.machine.on(event, self.now);
+        let mut action = self.machine.on(event, self.now);
+        if action == Action::AskWork {
+            assert!(event == Event::Deadline && !committed);
+            action = self.machine.on(Event::Works(!self.grants), self.now);
+        }
         if self.seen.over {
             assert_eq!(action, Action::Wait, "after the end");
         }
@@ -164,7 +176,7 @@ impl Watch {
                 assert!(!committed && self.seen.last.is_some());
                 self.seen.committed = true;
             }
-            Action::Send => assert_eq!(event, Event::Connected),
+            Action::Send => assert!(matches!(event, Event::Connected | Event::AsksWhole)),
             Action::Beat => assert!(self.beats && !committed && event == Event::Deadline),
             Action::Expire(cause) => assert!(!committed && is_timeout(cause), "{cause:?}"),
             Action::PassRejection => assert!(!committed && !self.machine.tried().is_empty()),
@@ -181,6 +193,7 @@ impl Watch {
                 (self.seen.last, self.seen.again) = (Some(candidate), true);
             }
             Action::Pause => assert_eq!(event, Event::MayRetry(true)),
+            Action::AskWork => panic!("asked twice"),
             Action::Read | Action::Wait => {}
         }
         let ended = matches!(

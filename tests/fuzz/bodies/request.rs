@@ -35,6 +35,7 @@ pub fn run(data: &[u8]) {
 
     let changes = Changes {
         model: (options & 1 != 0).then_some("a \"quoted\"\\\u{7}name"),
+        ask_stream: options & 8 != 0,
         ask_usage: options & 2 != 0,
         ask_progress: options & 4 != 0,
     };
@@ -53,7 +54,7 @@ pub fn run(data: &[u8]) {
     };
     same(&call, &again, &changes);
     let after = members(&sent);
-    let edited = |key: &str| matches!(key, "model" | "stream_options" | "return_progress");
+    let edited = |key: &str| matches!(key, "model" | "stream" | "stream_options" | "return_progress");
     for (key, raw) in before.iter().filter(|(key, _)| !edited(key)) {
         assert_eq!(after.get(key).map(|raw| raw.get()), Some(raw.get()), "{key} changed");
     }
@@ -63,11 +64,12 @@ pub fn run(data: &[u8]) {
 
 fn same(call: &Call, again: &Call, changes: &Changes<'_>) {
     assert_eq!(again.model, changes.model.unwrap_or(&call.model));
-    assert_eq!(again.stream, call.stream);
+    let streams = call.stream || (changes.ask_stream && call.dialect.streams());
+    assert_eq!(again.stream, streams);
     assert_eq!(again.max_tokens, call.max_tokens);
     assert_eq!((again.needs, again.conversation), (call.needs, call.conversation));
-    assert_eq!(again.wants_usage, call.wants_usage || (changes.ask_usage && call.stream));
-    assert_eq!(again.wants_progress, call.wants_progress || (changes.ask_progress && call.stream));
+    assert_eq!(again.wants_usage, call.wants_usage || (changes.ask_usage && (call.stream || changes.ask_stream)));
+    assert_eq!(again.wants_progress, call.wants_progress || (changes.ask_progress && (call.stream || changes.ask_stream)));
     assert!(again.edits(changes).iter().all(|(range, _)| !range.is_empty()), "asked for twice");
 }
 

@@ -46,6 +46,7 @@ fn some_facts() -> impl Strategy<Value = Facts> {
     let wide = || prop::option::of(any::<u64>());
     (list, any::<bool>(), some(), some(), some(), wide(), prop::option::of(any::<u16>()), wide()).prop_map(
         |(resident, router, slots, busy, waiting, cache_tokens, cache_used, preemptions)| Facts {
+            work: None,
             resident,
             router,
             slots,

@@ -35,6 +35,7 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 
 fn target(url: TargetUrl, place: Place) -> Target {
     Target {
+        collect: false,
         name: "box".to_owned(),
         kind: Kind::Ollama,
         url,
