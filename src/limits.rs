@@ -35,8 +35,8 @@ pub const GATE_BUFFER: usize = 64 * KIB;
 pub const GATED_STREAMS: usize = 64;
 /// `limits.answer_buffer`: a non-streamed answer that is judged whole, in bytes.
 pub const ANSWER_BUFFER: usize = 4 * MIB;
-/// What is reserved first for an answer that is put together from a stream, in bytes: some 10,000 tokens of text.
-pub const COLLECT_STEP_BYTES: usize = 64 * KIB;
+/// What is reserved first for an answer that is put together from a stream, in bytes: some 1,500 tokens of text.
+pub const COLLECT_STEP_BYTES: usize = 8 * KIB;
 /// `limits.answer_memory`: all such answers together, in bytes.
 pub const ANSWER_MEMORY: usize = 32 * MIB;
 /// `limits.connections`: client connections at once.

@@ -168,8 +168,15 @@ impl Flat {
     }
 
     pub(super) fn overrides(&mut self, deadlines: &DeadlineOverrides) {
-        let DeadlineOverrides { connect, first_token, first_token_per_1k, between_tokens, load, answer, total } =
-            *deadlines;
+        let DeadlineOverrides {
+            connect,
+            first_token,
+            first_token_per_1k,
+            between_tokens,
+            load,
+            answer,
+            total,
+        } = *deadlines;
         self.all(
             "deadlines",
             &[

@@ -254,7 +254,8 @@ pub(super) fn groups(
 
 /// `own`, and where it says nothing what the group says.
 fn under(group: DeadlineOverrides, own: DeadlineOverrides) -> DeadlineOverrides {
-    let DeadlineOverrides { connect, first_token, first_token_per_1k, between_tokens, load, answer, total } = own;
+    let DeadlineOverrides { connect, first_token, first_token_per_1k, between_tokens, load, answer, total } =
+        own;
     DeadlineOverrides {
         connect: connect.or(group.connect),
         first_token: first_token.or(group.first_token),

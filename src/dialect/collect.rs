@@ -388,8 +388,11 @@ impl Collector {
                 let choices =
                     parts.into_iter().map(|(index, part)| Node::Object(part.choice(index, chat))).collect();
                 top.set(b"choices", Node::List(choices));
-                let open: &[u8] =
-                    if chat { b"{\"object\":\"chat.completion\"," } else { b"{\"object\":\"text_completion\"," };
+                let open: &[u8] = if chat {
+                    b"{\"object\":\"chat.completion\","
+                } else {
+                    b"{\"object\":\"text_completion\","
+                };
                 top.write(&mut out, open);
             }
         }

@@ -14,9 +14,9 @@ use serde_json::value::RawValue;
 
 use super::collect::collects;
 use super::inline::sorted;
-use super::{Dialect, members};
 pub use super::needs::{Conversation, Form, Named, Needs, Options};
 use super::needs::{Scan, ollama_options};
+use super::{Dialect, members};
 use crate::limits;
 use crate::wire::json;
 

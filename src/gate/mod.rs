@@ -244,10 +244,7 @@ impl Gate {
             },
             Some(_) => Verdict::Empty(Emptiness::NoToken),
             None if self.done => Verdict::Empty(Emptiness::NoToken),
-            None if self.nameless => Verdict::Failed(Failure::with(
-                Cause::Crashed,
-                dialect::NAMELESS_END,
-            )),
+            None if self.nameless => Verdict::Failed(Failure::with(Cause::Crashed, dialect::NAMELESS_END)),
             None if self.any_event => Verdict::Failed(Failure::new(Cause::Truncated)),
             None => Verdict::Empty(Emptiness::Nothing),
         }

@@ -300,10 +300,7 @@ impl Exchange {
             }
             (State::Attempting { n, phase }, Event::Deadline) => self.attempt_deadline(n, phase, now),
             (State::Gating { n, clock }, Event::Deadline) => self.gate_deadline(n, clock, now),
-            (
-                State::Attempting { n, phase: Phase::AwaitingHead { clock, fresh } },
-                Event::Works(works),
-            ) => {
+            (State::Attempting { n, phase: Phase::AwaitingHead { clock, fresh } }, Event::Works(works)) => {
                 if !works {
                     return self.next(n, clock.cause, None, now);
                 }

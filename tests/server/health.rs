@@ -62,9 +62,11 @@ fn a_trial_that_streams_for_long_keeps_nobody_from_the_only_target() {
 #[test]
 fn the_time_of_a_whole_answer_is_not_that_of_a_first_token() {
     run(LIMIT, async {
-        let server = SimServer::start(healthy("a")).await.unwrap();
-        let program = Program::start(&target("a", "openai", &server, "")).await;
-        for (stream, known) in [(false, false), (true, true)] {
+        for (terms, stream, known) in
+            [("collect = false", false, false), ("collect = false", true, true), ("", false, true)]
+        {
+            let server = SimServer::start(healthy("a")).await.unwrap();
+            let program = Program::start(&target("a", "openai", &server, terms)).await;
             assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(stream)).await.status, 200);
             let status = program.status().await;
             let model = &status["targets"][0]["models"][0];

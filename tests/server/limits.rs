@@ -58,7 +58,7 @@ fn a_large_request_sent_ahead_of_its_turn_comes_whole() {
     run(LIMIT, async {
         let slow = healthy("a").paced(2, Duration::from_millis(150), Duration::ZERO);
         let server = SimServer::start(slow).await.unwrap();
-        let program = Program::start(&target("a", "openai", &server, "")).await;
+        let program = Program::start(&target("a", "openai", &server, "collect = false")).await;
         let body = big(1 << 20);
         let mut wire = Wire::connect(program.addr).await;
         let all = request("POST", CHAT, &[], &chat(true)) + &request("POST", CHAT, &[], &body);
@@ -72,7 +72,7 @@ fn a_large_request_sent_ahead_of_its_turn_comes_whole() {
 fn a_photo_album_passes_byte_for_byte() {
     run(LIMIT, async {
         let server = SimServer::start(healthy("a")).await.unwrap();
-        let program = Program::start(&target("a", "openai", &server, "")).await;
+        let program = Program::start(&target("a", "openai", &server, "collect = false")).await;
         let body = big(30 << 20);
         let before = edgeward::time::now();
         let mut wire = Wire::connect(program.addr).await;

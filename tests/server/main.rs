@@ -14,6 +14,7 @@ mod answers;
 mod beats;
 mod budgets;
 mod cancel;
+mod collected;
 mod deaths;
 mod dying;
 mod endpoints;

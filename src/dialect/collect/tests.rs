@@ -99,12 +99,23 @@ fn calls_are_put_together_whatever_their_numbers() {
     ]);
     for events in [
         // As OpenAI has it; mixed; each numbered 0; the name in every chunk.
-        vec![call(0, "a", "f", ""), call(0, "", "", "{\"x\""), call(0, "", "", ":1}"), call(1, "b", "g", "{}")],
-        vec![call(0, "a", "f", "{\"x\""), call(1, "b", "g", "{"), call(0, "", "", ":1}"), call(1, "", "", "}")],
+        vec![
+            call(0, "a", "f", ""),
+            call(0, "", "", "{\"x\""),
+            call(0, "", "", ":1}"),
+            call(1, "b", "g", "{}"),
+        ],
+        vec![
+            call(0, "a", "f", "{\"x\""),
+            call(1, "b", "g", "{"),
+            call(0, "", "", ":1}"),
+            call(1, "", "", "}"),
+        ],
         vec![call(0, "a", "f", "{\"x\":1}"), call(0, "b", "g", "{}")],
         vec![call(0, "a", "f", "{\"x\""), call(0, "a", "f", ":1}"), call(1, "b", "g", "{}")],
     ] {
-        let events = [vec![delta(&json!({"role": "assistant", "content": ""}))], events, vec![finish("tool_calls")]];
+        let events =
+            [vec![delta(&json!({"role": "assistant", "content": ""}))], events, vec![finish("tool_calls")]];
         let got = message(&sse(&events.concat()));
         assert_eq!(got["tool_calls"], two);
         assert_eq!((&got["content"], &got["role"]), (&Value::Null, &json!("assistant")));
@@ -121,12 +132,23 @@ fn members_that_nobody_knows_stay_and_numbers_keep_their_digits() {
     let mut collector = Collector::new(CHAT, true);
     collector.push(stream.as_bytes()).unwrap();
     let body = String::from_utf8(collector.end().unwrap()).unwrap();
-    assert!(body.contains("[1.50]") && body.contains("-0.10000000149011612") && body.contains("-1e-7"), "{body}");
+    assert!(
+        body.contains("[1.50]") && body.contains("-0.10000000149011612") && body.contains("-1e-7"),
+        "{body}"
+    );
     let got: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!(got["choices"][0]["message"], json!({"content": "😀", "reasoning": "hm", "role": "assistant"}));
+    assert_eq!(
+        got["choices"][0]["message"],
+        json!({"content": "😀", "reasoning": "hm", "role": "assistant"})
+    );
     assert_eq!(got["choices"][0]["logprobs"]["content"].as_array().unwrap().len(), 2);
     assert_eq!(
-        (&got["choices"][0]["stop_reason"], &got["id"], &got["usage"]["completion_tokens"], &got["system_fingerprint"]),
+        (
+            &got["choices"][0]["stop_reason"],
+            &got["id"],
+            &got["usage"]["completion_tokens"],
+            &got["system_fingerprint"]
+        ),
         (&json!(13), &json!("c"), &json!(2), &json!("fp"))
     );
 }
@@ -167,8 +189,10 @@ fn anthropics_blocks_are_put_together() {
         json!({"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": null}, "usage": {"output_tokens": 7}}),
         json!({"type": "message_stop"}),
     ];
-    let stream: String =
-        events.iter().map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap())).collect();
+    let stream: String = events
+        .iter()
+        .map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap()))
+        .collect();
     let got = collected(Dialect::Anthropic, &stream).unwrap();
     let content = json!([
         {"type": "thinking", "thinking": "hm", "signature": "c2ln"},

@@ -92,7 +92,8 @@ impl Pace {
             };
             if action == Action::AskWork {
                 let at = now();
-                action = self.exchange.on(Event::Works(self.works.as_ref().is_some_and(|works| works.at(at))), at);
+                action =
+                    self.exchange.on(Event::Works(self.works.as_ref().is_some_and(|works| works.at(at))), at);
             }
             match action {
                 Action::Wait => {}

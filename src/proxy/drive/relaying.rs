@@ -49,7 +49,9 @@ impl Driver {
             let routing = &self.job.gateway.routing;
             routing.borrow_mut().committed(&self.plan, self.target(), failed_over, at);
         }
-        if let Some(candidate) = self.plan.candidates.get(self.attempt.candidate).filter(|_| self.attempt.unstreamed) {
+        if let Some(candidate) =
+            self.plan.candidates.get(self.attempt.candidate).filter(|_| self.attempt.unstreamed)
+        {
             let (gateway, target) = (&self.job.gateway, candidate.target);
             gateway.process.unstreamed.borrow_mut().add(gateway.name(target), &candidate.model);
         }
@@ -94,11 +96,7 @@ impl Driver {
                 drop(reserved);
                 self.send_on(vec![Bytes::from(body)]).await.unwrap_or(Action::Read)
             }
-            Stage::Nothing
-            | Stage::Gate(_)
-            | Stage::Collecting(..)
-            | Stage::Relay(_)
-            | Stage::Raw => {
+            Stage::Nothing | Stage::Gate(_) | Stage::Collecting(..) | Stage::Relay(_) | Stage::Raw => {
                 self.failed(Failure::new(Cause::Internal))
             }
         }

@@ -67,8 +67,7 @@ fn an_end_marker_ends_it_though_the_connection_stays_open() {
 fn a_whole_answer_has_a_deadline_of_its_own() {
     for (answer, due) in [(None, DEADLINES.total), (Some(secs(90)), secs(90))] {
         let deadlines = Deadlines { answer, ..DEADLINES };
-        let mut table =
-            Table::new(vec![Candidate { deadlines, ..of(Delivery::Whole) }, candidate(1)]).sent();
+        let mut table = Table::new(vec![Candidate { deadlines, ..of(Delivery::Whole) }, candidate(1)]).sent();
         assert_eq!(table.due(), Some(due));
         table.on(Event::Head);
         assert_eq!(table.due(), Some(due), "its head changes nothing");
@@ -103,7 +102,8 @@ fn a_server_that_is_seen_to_work_is_waited_for_up_to_the_total() {
         }
         table.now = table.start + DEADLINES.total;
         let over = table.on(Event::Deadline);
-        let out = if head { Action::Expire(Cause::TimeoutTotal) } else { Action::Refuse(Cause::TimeoutTotal) };
+        let out =
+            if head { Action::Expire(Cause::TimeoutTotal) } else { Action::Refuse(Cause::TimeoutTotal) };
         assert_eq!(over, out);
     }
 }

@@ -68,8 +68,14 @@ fn same(call: &Call, again: &Call, changes: &Changes<'_>) {
     assert_eq!(again.stream, streams);
     assert_eq!(again.max_tokens, call.max_tokens);
     assert_eq!((again.needs, again.conversation), (call.needs, call.conversation));
-    assert_eq!(again.wants_usage, call.wants_usage || (changes.ask_usage && (call.stream || changes.ask_stream)));
-    assert_eq!(again.wants_progress, call.wants_progress || (changes.ask_progress && (call.stream || changes.ask_stream)));
+    assert_eq!(
+        again.wants_usage,
+        call.wants_usage || (changes.ask_usage && (call.stream || changes.ask_stream))
+    );
+    assert_eq!(
+        again.wants_progress,
+        call.wants_progress || (changes.ask_progress && (call.stream || changes.ask_stream))
+    );
     assert!(again.edits(changes).iter().all(|(range, _)| !range.is_empty()), "asked for twice");
 }
 
