@@ -10,6 +10,7 @@
 mod http;
 mod process;
 mod translated;
+mod whole;
 mod world;
 
 use std::thread;

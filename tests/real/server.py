@@ -11,6 +11,23 @@ import urllib.request
 
 import xllamacpp
 
+# As Qwen's and Hermes' models have it.
+TOOL_TEMPLATE = """{%- if tools %}<|im_start|>system
+You may call one or more functions.
+<tools>{% for tool in tools %}
+{{ tool | tojson }}{% endfor %}
+</tools>
+For each function call return a json object within <tool_call></tool_call>:
+<tool_call>
+{"name": <function-name>, "arguments": <args-json-object>}
+</tool_call><|im_end|>
+{% endif %}{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}{%- if message.tool_calls %}{% for call in message.tool_calls %}
+<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>{% endfor %}{% endif %}<|im_end|>
+{% endfor %}{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
 MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
@@ -46,6 +63,9 @@ def parameters(args: argparse.Namespace) -> xllamacpp.CommonParams:
     elif args.cache_ram is not None:
         params.cache_ram_mib = args.cache_ram
     params.kv_unified = args.shared_ctx
+    if args.tools:
+        params.use_jinja = True
+        params.chat_template = TOOL_TEMPLATE
     if args.embeddings:
         params.embedding = True
         params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
@@ -74,6 +94,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128, help="prompt tokens computed at a time")
     parser.add_argument("--cache", action="store_true", help="keep computed prompts")
     parser.add_argument("--cache-ram", type=int, help="of those that are kept, in MiB; without it llama.cpp's own")
+    parser.add_argument("--tools", action="store_true", help="calls, by a template that knows tools: the model's own does not")
     parser.add_argument("--embeddings", action="store_true")
     parser.add_argument("--shared-ctx", action="store_true", help="slots share the context and can exhaust it")
     args = parser.parse_args()

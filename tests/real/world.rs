@@ -66,6 +66,13 @@ impl Model {
         });
     }
 
+    /// Whether the latest request of all slots asked for a stream.
+    pub fn last_streamed(&self) -> bool {
+        let slots = self.slots();
+        let last = slots.iter().max_by_key(|slot| slot["id_task"].as_i64()).unwrap();
+        last["params"]["stream"] == true
+    }
+
     fn slots(&self) -> Vec<Value> {
         let answer = http::get(self.port, "/slots").unwrap();
         answer.json().as_array().unwrap().clone()
