@@ -203,9 +203,11 @@ fn the_shipped_file_is_good_as_it_is_and_with_everything_in_it() {
     assert_eq!(loaded.config.targets.len(), 3);
     assert_eq!(loaded.config.keys.len(), 2);
     assert_eq!(format!("{:?}", loaded.config.limits), format!("{:?}", config::Limits::default()));
+    let defaults = config::Deadlines::default();
     assert_eq!(
         loaded.config.deadlines,
-        config::Deadlines::default(),
+        // Where it is not set, it is as long as `total`.
+        config::Deadlines { answer: Some(defaults.total), ..defaults },
         "the defaults that it shows are the defaults"
     );
     assert_eq!(loaded.config.health, config::Health::default());

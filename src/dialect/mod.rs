@@ -8,7 +8,7 @@ pub mod event;
 mod gemini;
 mod inline;
 mod inspect;
-mod members;
+mod known;
 mod needs;
 mod ollama;
 mod openai;

@@ -16,7 +16,7 @@ use super::collect::collects;
 use super::inline::sorted;
 pub use super::needs::{Conversation, Form, Named, Needs, Options};
 use super::needs::{Scan, ollama_options};
-use super::{Dialect, members};
+use super::{Dialect, known};
 use crate::limits;
 use crate::wire::json;
 
@@ -347,7 +347,7 @@ impl<'a> Reader<'a> {
             }
             // A list of prompts asks for as many answers.
             "prompt" => self.call.foreign |= text.starts_with('['),
-            _ => self.call.foreign |= !null && !members::is_known(self.scan.dialect, key),
+            _ => self.call.foreign |= !null && !known::is_known(self.scan.dialect, key),
         }
         Ok(())
     }

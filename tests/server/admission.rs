@@ -100,7 +100,7 @@ fn warm_ups(server: &SimServer) -> Vec<Value> {
 }
 
 /// A cgroup with 2 GiB, of which a twentieth is used.
-fn group() -> Folder {
+pub fn group() -> Folder {
     let group = Folder::new();
     for (name, text) in [
         ("memory.max", "2147483648\n"),
@@ -114,7 +114,7 @@ fn group() -> Folder {
     group
 }
 
-fn watched(group: &Folder, more: &str) -> String {
+pub fn watched(group: &Folder, more: &str) -> String {
     format!(
         "[memory]\ncgroup = \"{}\"\ninterval = \"10ms\"\nfloor = \"32MiB\"\nhold = \"1s\"\n{more}\n",
         group.0.display()
@@ -126,7 +126,7 @@ fn on_the_lan(kind: &str, server: &SimServer) -> String {
 }
 
 /// A program that has looked at its memory, and asked the server on its box.
-async fn looked(config: &str) -> Program {
+pub async fn looked(config: &str) -> Program {
     let program = Program::start(config).await;
     program.until_metric("edgeward_memory_pressure", 0.0).await;
     let heard = async {

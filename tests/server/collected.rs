@@ -1,11 +1,15 @@
 //! Clients that want whole answers: a local server is asked for a stream, and the answer is put together.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use edgeward::sim::model::healthy;
-use edgeward::sim::script::parse;
+use edgeward::sim::script::{Script, parse};
 use edgeward::sim::server::{Behaviour, SimRequest, SimServer};
 use serde_json::Value;
 
 use crate::LIMIT;
+use crate::admission::{group, looked, watched};
 use crate::program::{Answer, CHAT, Program, Wire, ask, chat, request, run, target, token};
 
 const OLLAMA: &str = "/api/chat";
@@ -177,5 +181,48 @@ fn a_client_that_leaves_cancels_it() {
         drop(wire);
         program.logged(&["request_done", "client_gone"]).await;
         program.until_metric("edgeward_body_memory_bytes", 0.0).await;
+    });
+}
+
+/// A llama.cpp whose first token takes `silence`, and which says of its slots that it computes, or that it does not.
+async fn silent_for(silence: u64, works: bool) -> SimServer {
+    let computed = Rc::new(Cell::new(0));
+    let by = move |request: &SimRequest| {
+        let json = |text: String| Script::reply(200, "application/json", text);
+        match request.path.as_str() {
+            "/props" => json(r#"{"total_slots":1,"default_generation_settings":{"n_ctx":4096}}"#.to_owned()),
+            "/v1/models" => json(r#"{"data":[{"id":"m"}]}"#.to_owned()),
+            "/slots" => {
+                computed.set(computed.get() + u64::from(works));
+                let decoded = computed.get();
+                json(format!(
+                    r#"[{{"id":0,"n_ctx":4096,"is_processing":true,"next_token":[{{"n_decoded":{decoded}}}]}}]"#
+                ))
+            }
+            _ => parse(&format!("WAIT {silence}\nSSE\n{}D [DONE]\nEND", token("late"))).unwrap(),
+        }
+    };
+    SimServer::start(Behaviour::by(by)).await.unwrap()
+}
+
+#[test]
+fn a_server_that_is_seen_to_work_is_not_hung() {
+    run(LIMIT, async {
+        for (works, attempts) in [(true, "box:committed"), (false, "box:timeout_first_token,cloud:committed")]
+        {
+            let (server, cloud) =
+                (silent_for(7000, works).await, SimServer::start(healthy("cloud")).await.unwrap());
+            let group = group();
+            // Longer than two looks at its slots.
+            let config = "[deadlines]\nfirst_token = \"4s\"\nfirst_token_per_1k = \"0s\"\n".to_owned()
+                + &target("box", "llamacpp", &server, "")
+                + &target("cloud", "openai", &cloud, "")
+                + &watched(&group, "");
+            let program = looked(&config).await;
+            for stream in [true, false] {
+                let answer = ask(program.addr, "POST", CHAT, &[], &chat(stream)).await;
+                assert_eq!(answer.header("x-edgeward-attempts"), Some(attempts), "{}", program.log());
+            }
+        }
     });
 }
