@@ -17,7 +17,7 @@ pub mod thoughts;
 pub mod translate;
 mod trouble;
 
-pub use classify::{classify, classify_status, error_text, is_moderation};
+pub use classify::{classify, classify_status, error_text, fitting, is_moderation};
 pub use inspect::{
     inspect_answer, inspect_answer_prefix, inspect_cut, inspect_event, is_native_error, member_range,
 };

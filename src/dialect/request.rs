@@ -32,7 +32,7 @@ pub struct Call {
     pub wants_usage: bool,
     /// Whether it asked for prompt progress itself.
     pub wants_progress: bool,
-    /// Its token limit, whatever the field is called.
+    /// Its token limit, whatever the field is called; the largest where it has several.
     pub max_tokens: Option<u64>,
     /// How many answers beside each other it asked for (OpenAI's `n`).
     pub choices: u32,
@@ -61,6 +61,8 @@ struct Spans {
     model: Option<Range<usize>>,
     stream_options: Option<StreamOptions>,
     return_progress: Option<Range<usize>>,
+    /// Each token limit.
+    limits: Vec<(u64, Range<usize>)>,
 }
 
 /// `stream_options`, where a usage chunk is asked for.
@@ -122,6 +124,8 @@ pub struct Changes<'a> {
     pub ask_usage: bool,
     /// Ask for prompt progress (llama.cpp).
     pub ask_progress: bool,
+    /// The token limit to send, where the asked-for one is larger.
+    pub max_tokens: Option<u64>,
 }
 
 /// One replacement: these bytes of the body become those.
@@ -151,7 +155,7 @@ pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Call, BadRequest> {
         stream: draft.stream.unwrap_or(streams_by_default) && dialect.streams(),
         wants_usage: draft.wants_usage,
         wants_progress: draft.wants_progress,
-        max_tokens: draft.max_tokens,
+        max_tokens: draft.spans.limits.iter().map(|(limit, _)| *limit).max(),
         choices: draft.choices.unwrap_or(1).max(1),
         options: draft.options,
         prompt_tokens: profile.estimated_tokens(),
@@ -205,6 +209,10 @@ impl Call {
                 Some(span) => edits.push((span.clone(), b"true".to_vec())),
                 None => member(&mut first_members, "return_progress", b"true"),
             }
+        }
+        if let Some(most) = changes.max_tokens {
+            let above = self.spans.limits.iter().filter(|(limit, _)| *limit > most);
+            edits.extend(above.map(|(_, span)| (span.clone(), most.to_string().into_bytes())));
         }
         if !first_members.is_empty() {
             if !self.spans.any {
@@ -267,7 +275,6 @@ struct Draft {
     stream: Option<bool>,
     wants_usage: bool,
     wants_progress: bool,
-    max_tokens: Option<u64>,
     choices: Option<u32>,
     options: Options,
     spans: Spans,
@@ -316,12 +323,16 @@ impl<'a> Reader<'a> {
                 self.call.spans.return_progress = Some(self.span(raw));
             }
             "max_tokens" | "max_completion_tokens" | "max_output_tokens" => {
-                self.call.max_tokens = text.parse().ok().or(self.call.max_tokens);
+                let limit = text.parse().ok().map(|limit| (limit, self.span(raw)));
+                self.call.spans.limits.extend(limit);
             }
             "n" => self.call.choices = text.parse().ok(),
             "options" => {
                 let (limit, options) = ollama_options(text);
-                (self.call.max_tokens, self.call.options) = (limit.or(self.call.max_tokens), options);
+                let start = self.span(raw).start;
+                let limit = limit.map(|(limit, at)| (limit, start + at.start..start + at.end));
+                self.call.spans.limits.extend(limit);
+                self.call.options = options;
             }
             _ => {}
         }

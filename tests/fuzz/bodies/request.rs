@@ -37,6 +37,7 @@ pub fn run(data: &[u8]) {
         model: (options & 1 != 0).then_some("a \"quoted\"\\\u{7}name"),
         ask_usage: options & 2 != 0,
         ask_progress: options & 4 != 0,
+        max_tokens: (options & 8 != 0).then_some(300),
     };
     let edits = call.edits(&changes);
     let mut at = 0;
@@ -53,7 +54,11 @@ pub fn run(data: &[u8]) {
     };
     same(&call, &again, &changes);
     let after = members(&sent);
-    let edited = |key: &str| matches!(key, "model" | "stream_options" | "return_progress");
+    let limits = |key: &str| {
+        let limit = matches!(key, "max_tokens" | "max_completion_tokens" | "max_output_tokens" | "options");
+        limit && changes.max_tokens.is_some()
+    };
+    let edited = |key: &str| matches!(key, "model" | "stream_options" | "return_progress") || limits(key);
     for (key, raw) in before.iter().filter(|(key, _)| !edited(key)) {
         assert_eq!(after.get(key).map(|raw| raw.get()), Some(raw.get()), "{key} changed");
     }
@@ -64,7 +69,8 @@ pub fn run(data: &[u8]) {
 fn same(call: &Call, again: &Call, changes: &Changes<'_>) {
     assert_eq!(again.model, changes.model.unwrap_or(&call.model));
     assert_eq!(again.stream, call.stream);
-    assert_eq!(again.max_tokens, call.max_tokens);
+    let most = changes.max_tokens.unwrap_or(u64::MAX);
+    assert_eq!(again.max_tokens, call.max_tokens.map(|limit| limit.min(most)));
     assert_eq!((again.needs, again.conversation), (call.needs, call.conversation));
     assert_eq!(again.wants_usage, call.wants_usage || (changes.ask_usage && call.stream));
     assert_eq!(again.wants_progress, call.wants_progress || (changes.ask_progress && call.stream));
