@@ -86,7 +86,6 @@ fn a_prompt_too_long_goes_only_to_a_larger_or_an_unknown_window() {
             (["context = 4096", "context = 4096", "context = 8192"], Some("c")),
             (["context = 4096", "context = 4096", ""], Some("c")),
             (["context = 4096", "context = 4096", "context = 2048"], None),
-            (["", "context = 0", "context = 8192"], Some("c")),
         ] {
             let (one, two, three) = (playing(overflow).await, good("b").await, good("c").await);
             let config = target("a", "openai", &one, contexts[0])

@@ -84,6 +84,12 @@ fn where_nobody_takes_it_the_client_gets_the_refusal_itself() {
             assert!(refusal.ends_with(&answer.text()), "unchanged: {}", answer.text());
             assert_eq!(answer.header("x-edgeward-attempts"), Some("box:unsupported"));
         }
+        // Nor is what llama.cpp calls its own fault worth asking for again, as clients do after a 5xx.
+        a.set(parse("REPLY 500 application/json | {\"error\":{\"code\":500,\"message\":\"tools param requires --jinja flag\"}}").unwrap());
+        let answer = ask(program.addr, "POST", CHAT, &[], &TOOLS.replace("STREAM", "false")).await;
+        assert_eq!(answer.status, 400, "{}", answer.text());
+        assert!(answer.text().contains("requires --jinja"), "{}", answer.text());
+        a.set(parse(&refusal).unwrap());
         // One that is not there says nothing about the request: it may be tried again.
         let gone = crate::program::target_at("gone", "vllm", "http://127.0.0.1:1", "");
         let program = Program::start(&(gone + &target("box", "vllm", &a, ""))).await;
