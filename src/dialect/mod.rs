@@ -7,6 +7,7 @@ pub mod event;
 mod gemini;
 mod inline;
 mod inspect;
+mod members;
 mod needs;
 mod ollama;
 mod openai;

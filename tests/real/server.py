@@ -46,6 +46,7 @@ def parameters(args: argparse.Namespace) -> xllamacpp.CommonParams:
     elif args.cache_ram is not None:
         params.cache_ram_mib = args.cache_ram
     params.kv_unified = args.shared_ctx
+    params.use_jinja = not args.no_jinja
     if args.embeddings:
         params.embedding = True
         params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
@@ -75,6 +76,7 @@ def main() -> None:
     parser.add_argument("--cache", action="store_true", help="keep computed prompts")
     parser.add_argument("--cache-ram", type=int, help="of those that are kept, in MiB; without it llama.cpp's own")
     parser.add_argument("--embeddings", action="store_true")
+    parser.add_argument("--no-jinja", action="store_true", help="take no tools")
     parser.add_argument("--shared-ctx", action="store_true", help="slots share the context and can exhaust it")
     args = parser.parse_args()
 
