@@ -54,9 +54,9 @@ pub enum Cause {
     ModelMissing,
     /// The target refused our key or our right: 401, 403, 402.
     Unauthorized,
-    /// The prompt does not fit this target's context window.
+    /// The prompt, or the prompt and the answer's limit, does not fit this target's context window.
     ContextOverflow,
-    /// The target cannot serve this kind of request: 404/405/501 on the path, unsupported input.
+    /// The target cannot serve this kind of request: 404/405/501 on the path, input or tools that it does not take.
     Unsupported,
     /// What is asked for cannot be said in the target's dialect: nothing was sent.
     Untranslatable,
@@ -240,7 +240,7 @@ impl Cause {
             Cause::RateLimited => "rate limited",
             Cause::ModelMissing => "does not have this model",
             Cause::Unauthorized => "refused our key",
-            Cause::ContextOverflow => "the prompt exceeds its context window",
+            Cause::ContextOverflow => "the request exceeds its context window",
             Cause::Unsupported => "does not support this request",
             Cause::Untranslatable => "this request cannot be put in its dialect",
             Cause::HttpStatus => "unexpected status",
@@ -262,6 +262,12 @@ impl Cause {
             Cause::Exhausted => "no file descriptor or memory was left on this box",
             Cause::Internal => "internal error in edgeward",
         }
+    }
+
+    /// Whether the target refused this request alone, and would serve another one well.
+    #[must_use]
+    pub const fn is_of_the_request(self) -> bool {
+        matches!(self, Cause::ContextOverflow | Cause::Unsupported)
     }
 
     /// Whether memory ran out, the box's or the GPU's.

@@ -9,6 +9,10 @@ use crate::cause::Cause;
 use crate::limits::{MODEL_NAME_BYTES, NEEDLE_TEXT_BYTES};
 use crate::wire::json::{Cursor, Str};
 
+mod room;
+
+pub use room::fitting;
+
 /// A phrase, lower case; with a second one, both must stand in this order, a model's name between.
 enum Needle {
     One(&'static str),
@@ -30,8 +34,21 @@ const TABLE: &[(Cause, &[Needle])] = &[
             One("context length exceeded"),
             One("maximum context length"),
             One("longer than the context length"),
+            // SGLang: managers/tokenizer_manager.py.
             One("longer than the model's context length"),
+            // LM Studio.
             One("greater than the context length"),
+            One("model is loaded with context length of only"),
+            // Ollama: server/routes.go, embeddings.
+            One("input length exceeds the context length"),
+            // vLLM: renderers/params.py, multimodal and encoder prompts.
+            One("cannot be greater than max_model_len"),
+            One("the model's context length is only"),
+            One("longer than the maximum model length"),
+            // SGLang: entrypoints/openai/serving_chat.py. The number is its window.
+            Two("max_completion_tokens is too large: ", ".this model supports at most"),
+            // Anthropic: prompt and `max_tokens` together.
+            One("exceed context limit"),
             One("exceeds the context window"),
             One("context overflow"),
             One("prompt is too long"),
@@ -141,12 +158,9 @@ const TABLE: &[(Cause, &[Needle])] = &[
     (
         Cause::Unsupported,
         &[
-            One("image urls are not currently supported"),
-            One("image input is not supported"),
-            One("audio input is not supported"),
-            One("is not a multimodal model"),
+            // "x" or "this model" does not support, of Ollama (server/images.go), vLLM (the routers, v1/engine) and others.
             One("does not support chat"),
-            One("does not support generate"),
+            One("does not support generat"),
             One("does not support completion"),
             One("does not support insert"),
             One("does not support thinking"),
@@ -157,10 +171,59 @@ const TABLE: &[(Cause, &[Needle])] = &[
             One("does not support audio"),
             One("does not support multimodal"),
             One("does not support embed"),
+            One("does not support pooling"),
+            One("does not support rerank"),
+            One("does not support score api"),
+            One("does not support responses api"),
+            One("does not support messages api"),
+            One("does not support transcription"),
+            One("does not support matryoshka"),
+            // Ollama: server/routes.go.
+            One("image urls are not currently supported"),
+            One("image generation models are not currently supported"),
+            One("this model only supports one image"),
+            // vLLM: renderers/online_renderer.py, engine/arg_utils.py, multimodal, transformers' own words.
             One("tool choice requires"),
+            One("requires --tool-call-parser"),
+            One("is not a multimodal model"),
+            Two("at most ", "may be provided in one prompt"),
+            One("exceeds the pre-allocated encoder cache size"),
+            One("you must provide a chat template"),
+            One("tokenizer.chat_template is not set"),
+            One("not supported by xgrammar"),
+            Two("logprobs of ", "which is greater than max allowed"),
+            // llama.cpp: tools/server/server-common.cpp, -schema.cpp, -context.cpp, -chat.cpp.
             One("requires --jinja"),
+            One("image input is not supported"),
+            One("audio input is not supported"),
+            One("failed to download image"),
+            One("this server does not support"),
+            One("logprobs is not supported"),
+            One("field 'n': value must be between"),
+            One("only one completion choice is allowed"),
+            One("cannot be greater than the number of slots"),
+            One("is not supported by llamacpp"),
+            One("llama.cpp does not support"),
+            // Chat templates, by `raise_exception`: rules of one model's alone.
+            One("system role not supported"),
+            One("conversation roles must alternate"),
+            One("only supports single tool-calls"),
+            // SGLang: managers/tokenizer_manager.py.
+            One("does not appear to be an embedding model"),
+            One("multimodal inputs are not supported"),
+            Two("image count ", "exceeds limit"),
+            // TGI: router/src/validation.rs, infer/mod.rs.
+            One("grammar is not supported"),
+            One("modality is not supported"),
+            One("template error: template not found"),
+            // LM Studio.
+            One("'response_format.type' must be 'json_schema' or 'text'"),
+            One("invalid tool_choice type: 'object'"),
+            // Clouds; a model's own limit of an answer's length among them.
             One("only support stream mode"),
             One("no endpoints found that support"),
+            Two("this model supports at most ", "completion tokens, whereas you provided"),
+            One("which is the maximum allowed number of output tokens"),
         ],
     ),
     (
@@ -212,6 +275,16 @@ const TABLE: &[(Cause, &[Needle])] = &[
     (Cause::ClientFault, &[One("input validation error")]),
 ];
 
+/// Mistakes of a request that llama.cpp calls a 500 (server-common.cpp: what is no `invalid_argument`). As failures they
+/// would count against a server that is well.
+const MISTAKES: &[&str] = &[
+    "invalid url value",
+    "invalid url format: ",
+    "url must be base64 encoded",
+    "cannot use both json_schema and grammar",
+    "'messages' is required",
+];
+
 /// What an error text means. `status` is a status that the error itself names, if it does.
 ///
 /// Of `text` the first [`NEEDLE_TEXT_BYTES`] are looked at, and nothing from an echo of the
@@ -250,7 +323,10 @@ pub fn classify_status(status: u16, body: &[u8]) -> Cause {
                 500.. => Cause::Http5xx,
                 _ => Cause::HttpStatus,
             };
-            body_text(body).find(|cause| cause != Cause::ClientFault).unwrap_or(unknown)
+            let text = body_text(body);
+            let mistake = status == 500 && MISTAKES.iter().any(|words| text.has(words));
+            let unknown = if mistake { Cause::ClientFault } else { unknown };
+            text.find(|cause| cause != Cause::ClientFault).unwrap_or(unknown)
         }
         400..=499 => {
             found(&[Cause::ContextOverflow, Cause::Unsupported, Cause::ModelMissing, Cause::Unauthorized])

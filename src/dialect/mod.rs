@@ -9,6 +9,7 @@ mod gemini;
 mod inline;
 mod inspect;
 mod known;
+mod members;
 mod needs;
 mod ollama;
 mod openai;
@@ -19,7 +20,7 @@ pub mod thoughts;
 pub mod translate;
 mod trouble;
 
-pub use classify::{classify, classify_status, error_text, is_moderation, refuses_streams};
+pub use classify::{classify, classify_status, error_text, fitting, is_moderation, refuses_streams};
 pub use inspect::{
     inspect_answer, inspect_answer_prefix, inspect_cut, inspect_event, is_native_error, member_range,
 };

@@ -391,14 +391,16 @@ impl Opening {
 }
 
 /// Ollama's token limit, and the options that its models are loaded by. A negative number is the server's own choice.
-pub(super) fn ollama_options(text: &str) -> (Option<u64>, Options) {
+pub(super) fn ollama_options(text: &str) -> (Option<(u64, Range<usize>)>, Options) {
     let mut limit = None;
     let mut options = Options::default();
     let mut at = Cursor::new(text.as_bytes());
     let seen = at.object(|key, at| {
+        at.peek()?;
+        let start = at.at();
         let number = at.number()?;
         if key_is(key, "num_predict") {
-            limit = number;
+            limit = number.map(|number| (number, start..at.at()));
         } else if key_is(key, "num_ctx") {
             options.num_ctx = number.and_then(|number| u32::try_from(number).ok());
         } else if key_is(key, "num_batch") {

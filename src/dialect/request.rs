@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 use super::collect::collects;
 use super::inline::sorted;
+use super::members::{Key, Members};
 pub use super::needs::{Conversation, Form, Named, Needs, Options};
 use super::needs::{Scan, ollama_options};
 use super::{Dialect, known};
@@ -33,7 +34,7 @@ pub struct Call {
     pub wants_usage: bool,
     /// Whether it asked for prompt progress itself.
     pub wants_progress: bool,
-    /// Its token limit, whatever the field is called.
+    /// Its token limit, whatever the field is called; the largest where it has several.
     pub max_tokens: Option<u64>,
     /// How many answers beside each other it asked for (OpenAI's `n`).
     pub choices: u32,
@@ -66,6 +67,8 @@ struct Spans {
     stream: Option<Range<usize>>,
     stream_options: Option<StreamOptions>,
     return_progress: Option<Range<usize>>,
+    /// Each token limit.
+    limits: Vec<(u64, Range<usize>)>,
 }
 
 /// `stream_options`, where a usage chunk is asked for.
@@ -129,6 +132,8 @@ pub struct Changes<'a> {
     pub ask_usage: bool,
     /// Ask for prompt progress (llama.cpp).
     pub ask_progress: bool,
+    /// The token limit to send, where the asked-for one is larger.
+    pub max_tokens: Option<u64>,
 }
 
 /// One replacement: these bytes of the body become those.
@@ -158,7 +163,7 @@ pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Call, BadRequest> {
         stream: draft.stream.unwrap_or(streams_by_default) && dialect.streams(),
         wants_usage: draft.wants_usage,
         wants_progress: draft.wants_progress,
-        max_tokens: draft.max_tokens,
+        max_tokens: draft.spans.limits.iter().map(|(limit, _)| *limit).max(),
         choices: draft.choices.unwrap_or(1).max(1),
         collectable: collects(dialect) && !draft.foreign && draft.choices.is_none_or(|choices| choices == 1),
         options: draft.options,
@@ -222,6 +227,10 @@ impl Call {
                 None => member(&mut first_members, "return_progress", b"true"),
             }
         }
+        if let Some(most) = changes.max_tokens {
+            let above = self.spans.limits.iter().filter(|(limit, _)| *limit > most);
+            edits.extend(above.map(|(_, span)| (span.clone(), most.to_string().into_bytes())));
+        }
         if !first_members.is_empty() {
             if !self.spans.any {
                 first_members.pop();
@@ -283,7 +292,6 @@ struct Draft {
     stream: Option<bool>,
     wants_usage: bool,
     wants_progress: bool,
-    max_tokens: Option<u64>,
     choices: Option<u32>,
     /// It has a member that edgeward knows nothing of, or one that asks for several answers.
     foreign: bool,
@@ -338,12 +346,16 @@ impl<'a> Reader<'a> {
                 self.call.spans.return_progress = Some(self.span(raw));
             }
             "max_tokens" | "max_completion_tokens" | "max_output_tokens" => {
-                self.call.max_tokens = text.parse().ok().or(self.call.max_tokens);
+                let limit = text.parse().ok().map(|limit| (limit, self.span(raw)));
+                self.call.spans.limits.extend(limit);
             }
             "n" => self.call.choices = text.parse().ok(),
             "options" => {
                 let (limit, options) = ollama_options(text);
-                (self.call.max_tokens, self.call.options) = (limit.or(self.call.max_tokens), options);
+                let start = self.span(raw).start;
+                let limit = limit.map(|(limit, at)| (limit, start + at.start..start + at.end));
+                self.call.spans.limits.extend(limit);
+                self.call.options = options;
             }
             // A list of prompts asks for as many answers.
             "prompt" => self.call.foreign |= text.starts_with('['),
@@ -417,54 +429,6 @@ impl<'de> Visitor<'de> for &mut Reader<'de> {
 
 fn shorten(key: &str) -> String {
     key.chars().take(60).collect()
-}
-
-/// A key, borrowed where it has no escapes, compared decoded.
-struct Key<'a>(Cow<'a, str>);
-
-impl<'de> serde::Deserialize<'de> for Key<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct KeyVisitor;
-        impl<'de> Visitor<'de> for KeyVisitor {
-            type Value = Key<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a key")
-            }
-            fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Borrowed(key)))
-            }
-            fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Owned(key.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(KeyVisitor)
-    }
-}
-
-/// An object's members, values unread.
-struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'de> DeserializeSeed<'de> for &mut Members<'de> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for &mut Members<'de> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(Key(key)) = map.next_key()? {
-            self.0.push((key, map.next_value()?));
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ fn apply(body: &[u8], edits: &[Edit]) -> String {
 }
 
 fn all<'a>() -> Changes<'a> {
-    Changes { model: Some("real"), ask_stream: false, ask_usage: true, ask_progress: true }
+    Changes { model: Some("real"), ask_stream: false, ask_usage: true, ask_progress: true, max_tokens: None }
 }
 
 fn edited(body: &str) -> serde_json::Value {
@@ -96,6 +96,32 @@ fn bad_bodies_name_their_fault() {
         assert!(bad.message.contains(words), "{body:.40}: {bad}");
     }
     assert!(decode(Dialect::OpenaiChat, b"{\"model\":\"\xff\"}").is_err());
+}
+
+#[test]
+fn a_limit_that_does_not_fit_is_lowered_wherever_it_stands() {
+    for (dialect, body, sent) in [
+        (Dialect::OpenaiChat, r#"{"max_tokens":4000,"model":"m"}"#, r#"{"max_tokens":300,"model":"m"}"#),
+        (
+            Dialect::OpenaiChat,
+            r#"{"max_completion_tokens": 4000 , "max_tokens":20}"#,
+            r#"{"max_completion_tokens": 300 , "max_tokens":20}"#,
+        ),
+        (Dialect::OpenaiResponses, r#"{"max_output_tokens":301}"#, r#"{"max_output_tokens":300}"#),
+        (
+            Dialect::OllamaChat,
+            r#"{"options":{"num_ctx":9000, "num_predict" : 4000},"x":4000}"#,
+            r#"{"options":{"num_ctx":9000, "num_predict" : 300},"x":4000}"#,
+        ),
+        (Dialect::Anthropic, r#"{"max_tokens":300,"model":"m"}"#, r#"{"max_tokens":300,"model":"m"}"#),
+        (Dialect::OpenaiChat, r#"{"max_tokens":null}"#, r#"{"max_tokens":null}"#),
+        (Dialect::OllamaChat, r#"{"options":{"num_predict":-1}}"#, r#"{"options":{"num_predict":-1}}"#),
+        (Dialect::OpenaiChat, r#"{"model":"m"}"#, r#"{"model":"m"}"#),
+    ] {
+        let call = decode(dialect, body.as_bytes()).unwrap();
+        let changes = Changes { max_tokens: Some(300), ..Changes::default() };
+        assert_eq!(apply(body.as_bytes(), &call.edits(&changes)), sent);
+    }
 }
 
 #[test]

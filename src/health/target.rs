@@ -77,7 +77,7 @@ impl TargetHealth {
         retry_after: Option<Duration>,
         now: Instant,
     ) -> bool {
-        if cause.fault() != Fault::Upstream {
+        if cause.fault() != Fault::Upstream || cause.is_of_the_request() {
             return false;
         }
         self.failed += 1;

@@ -6,6 +6,18 @@ pub const CONVERSATION_VALUES_MAX: usize = 500_000;
 /// Anthropic requires a limit of the answer's length, in tokens; this one, where the client gave none, is what every
 /// model allows (Claude 3's limit; later ones allow more).
 pub const ANTHROPIC_MAX_TOKENS: u64 = 4096;
+/// A limit of the answer's length that a target refused as too large is asked again with what fits, if that is at least
+/// so many tokens: with less, most answers would break off.
+pub const FITTED_TOKENS_MIN: u64 = 256;
+/// And if it is at least one such part of what the client wished for.
+pub const FITTED_SHARE: u64 = 4;
+/// The estimate of a prompt is good to a factor of two; where a limit of the answer is fitted by it, it counts for so
+/// many parts …
+pub const PROMPT_GUESS_PARTS: u64 = 3;
+/// … of so many: half as much again, so that the target seldom refuses a second time.
+pub const PROMPT_GUESS_WHOLE: u64 = 2;
+/// And so many tokens more, for what a chat template adds.
+pub const PROMPT_GUESS_MARGIN: u64 = 64;
 /// Anthropic's `budget_tokens` at its least, in tokens (Anthropic's documentation of extended thinking).
 pub const ANTHROPIC_BUDGET_MIN: u64 = 1024;
 /// `stopSequences` that Gemini takes (its reference of `GenerationConfig`).

@@ -379,7 +379,9 @@ impl Account {
         if self.drill.has_failed() {
             return;
         }
-        let by_targets = self.failures.iter().filter(|(_, failure)| failure.cause.fault() == Fault::Upstream);
+        let by_targets = self.failures.iter().filter(|(_, failure)| {
+            failure.cause.fault() == Fault::Upstream && !failure.cause.is_of_the_request()
+        });
         self.gateway.part.ended(&rollout::Ended {
             model: &self.model,
             began: self.began,

@@ -23,7 +23,7 @@ pub fn allow(headers: &mut HeaderMap, origin: Option<HeaderValue>) {
     headers.insert(
         header::ACCESS_CONTROL_EXPOSE_HEADERS,
         HeaderValue::from_static(
-            "x-edgeward-request-id, x-edgeward-target, x-edgeward-attempts, retry-after",
+            "x-edgeward-request-id, x-edgeward-target, x-edgeward-attempts, x-edgeward-fitted, retry-after",
         ),
     );
 }

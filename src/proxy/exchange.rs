@@ -97,10 +97,11 @@ pub struct Exchange {
     beat: Option<(Duration, Instant)>,
     tried: heapless::Vec<Tried, ATTEMPTS_MAX>,
     turns: Turns,
-    /// After a context overflow: only windows larger than this.
+    /// After a context overflow: only windows larger than this, and those that are not known.
     window_above: Option<u32>,
-    /// Such an overflow came as a refusal, which can be passed on; inside a stream it cannot.
-    rejected_as_too_long: bool,
+    /// Some target refused this request alone, as too long or as unsupported, in an answer that can be passed on;
+    /// what is said inside a stream cannot.
+    refused_the_request: bool,
     empties_with_tokens: u32,
     kept: Option<Emptiness>,
     /// After how long each candidate's first token is late; empty where hedging is off.
@@ -129,7 +130,7 @@ impl Exchange {
             beat: heartbeat.map(|every| (every, now + every)),
             tried: heapless::Vec::new(),
             window_above: None,
-            rejected_as_too_long: false,
+            refused_the_request: false,
             empties_with_tokens: 0,
             kept: None,
             late_after: Vec::new(),
@@ -365,7 +366,7 @@ impl Exchange {
 
     fn next_turn(&self, last: Option<usize>, now: Instant) -> Turn {
         let fits =
-            |c: &Candidate| self.window_above.is_none_or(|least| c.context.is_some_and(|has| has > least));
+            |c: &Candidate| self.window_above.is_none_or(|least| c.context.is_none_or(|has| has > least));
         self.turns.next(last, &self.candidates, fits, self.total, now)
     }
 
@@ -446,7 +447,7 @@ impl Exchange {
             self.state = State::Done;
             return Action::PassRejection;
         }
-        self.rejected_as_too_long |= cause == Cause::ContextOverflow;
+        self.refused_the_request |= cause.is_of_the_request();
         self.next(n, cause, wait, now)
     }
 
@@ -584,12 +585,21 @@ impl Exchange {
         let action = match (last, self.kept) {
             (_, Some(Emptiness::StopWithTokens)) => Action::PassEmpty,
             (_, Some(_)) if all_empty => Action::PassEmpty,
-            (Some(Cause::ContextOverflow), _) if self.rejected_as_too_long => Action::PassRejection,
+            (Some(Cause::ContextOverflow), _) if self.refused_the_request => Action::PassRejection,
+            (Some(Cause::Unsupported), _) if self.refused_the_request && self.is_refused_by_all() => {
+                Action::PassRejection
+            }
             (Some(cause), _) => Action::Refuse(cause),
             (None, _) => Action::Refuse(Cause::Refused),
         };
         self.state = State::Done;
         action
+    }
+
+    /// Nobody failed: each target was well, and did not take this request.
+    fn is_refused_by_all(&self) -> bool {
+        let refused = |cause: Cause| cause.is_of_the_request() || cause == Cause::Untranslatable;
+        self.tried.iter().all(|tried| refused(tried.cause))
     }
 
     fn out_of_time(&mut self, n: usize) -> Action {

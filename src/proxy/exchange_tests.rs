@@ -265,19 +265,35 @@ fn a_clients_fault_goes_back_and_nobody_else_is_asked() {
 }
 
 #[test]
-fn too_long_a_prompt_goes_only_to_larger_windows() {
+fn too_long_a_prompt_goes_only_to_larger_and_unknown_windows() {
     let window = |target, context| Candidate { context, ..candidate(target) };
-    let windows = || {
-        vec![window(0, Some(8)), window(1, None), window(2, Some(8)), window(3, Some(16)), window(4, Some(9))]
-    };
+    let windows = || vec![window(0, Some(8)), window(1, Some(8)), window(2, Some(16)), window(3, Some(9))];
     let mut table = Table::new(windows()).sent();
-    assert_eq!(table.on(Event::Rejected(Cause::ContextOverflow, None)), connect(3));
-    assert_eq!(table.judged(&failed(Cause::Oom)), connect(4), "another failure narrows nothing");
+    assert_eq!(table.on(Event::Rejected(Cause::ContextOverflow, None)), connect(2));
+    assert_eq!(table.judged(&failed(Cause::Oom)), connect(3), "another failure narrows nothing");
     let mut too_long = Table::new(windows()).sent();
     too_long.on(Event::Rejected(Cause::ContextOverflow, None));
     too_long.on(Event::Connected);
     assert_eq!(too_long.on(Event::Rejected(Cause::ContextOverflow, None)), Action::PassRejection);
-    assert_eq!(too_long.tried(), [(0, Cause::ContextOverflow), (3, Cause::ContextOverflow)]);
+    assert_eq!(too_long.tried(), [(0, Cause::ContextOverflow), (2, Cause::ContextOverflow)]);
+    let mut unknown = Table::new(vec![window(0, Some(8)), window(1, Some(8)), window(2, None)]).sent();
+    assert_eq!(unknown.on(Event::Rejected(Cause::ContextOverflow, None)), connect(2));
+}
+
+#[test]
+fn what_nobody_takes_is_refused_as_the_last_one_said() {
+    let refused = Event::Rejected(Cause::Unsupported, None);
+    let mut alone = Table::of(1).sent();
+    assert_eq!(alone.on(refused), Action::PassRejection);
+    let mut both = Table::of(2).sent();
+    assert_eq!(both.on(refused), connect(1));
+    both.on(Event::Connected);
+    assert_eq!(both.on(refused), Action::PassRejection);
+    // Of two the one that failed may take it another time.
+    let mut failing = Table::of(2).sent();
+    assert_eq!(failing.on(Event::Failed(Cause::Reset)), connect(1));
+    failing.on(Event::Connected);
+    assert_eq!(failing.on(refused), Action::Refuse(Cause::Unsupported));
 }
 
 #[test]

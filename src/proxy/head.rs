@@ -14,6 +14,7 @@ use crate::wire::Framing;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-edgeward-request-id");
 const TARGET: HeaderName = HeaderName::from_static("x-edgeward-target");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-edgeward-attempts");
+const FITTED: HeaderName = HeaderName::from_static("x-edgeward-fitted");
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Of a target's response, the client gets these fields and no others.
@@ -162,6 +163,13 @@ pub fn own(headers: &mut HeaderMap, id: &str, target: Option<&str>, attempts: &s
         if let Some(Ok(value)) = text.filter(|text| !text.is_empty()).map(HeaderValue::from_str) {
             headers.insert(name, value);
         }
+    }
+}
+
+/// Says which limit of its answer's length the target was given instead of the client's.
+pub fn fitted(headers: &mut HeaderMap, tokens: u64) {
+    if let Ok(value) = HeaderValue::from_str(&format!("max_tokens={tokens}")) {
+        headers.insert(FITTED, value);
     }
 }
 

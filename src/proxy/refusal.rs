@@ -44,6 +44,9 @@ pub fn all_failed(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)],
         (404, "model_not_found")
     } else if causes().all(|cause| cause == Cause::Untranslatable) {
         (400, "untranslatable")
+    } else if causes().all(|cause| cause.is_of_the_request() || cause == Cause::Untranslatable) {
+        // Not 5xx, which clients try again: the same request would be refused again.
+        (400, "unsupported")
     } else if causes().all(busy) {
         (503, "all_busy")
     } else if causes().all(|cause| cause == Cause::Clock) {

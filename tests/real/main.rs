@@ -116,6 +116,27 @@ fn a_client_that_asks_for_prompt_progress_sees_it() {
 }
 
 #[test]
+fn what_a_local_server_cannot_serve_goes_to_the_cloud_and_the_rest_stays() {
+    let world = World::with(&["--no-jinja", "--ctx", "256", "--parallel", "1"], PATIENT);
+    let mut tools = chat("Name three colours.");
+    tools["tools"] =
+        json!([{ "type": "function", "function": { "name": "f", "parameters": { "type": "object" } } }]);
+    let mut several = chat("Name three colours.");
+    several["n"] = json!(2);
+    let refused = [(&tools, "unsupported"), (&several, "unsupported"), (&long_chat(), "context_overflow")];
+    for stream in [true, false] {
+        for (body, cause) in refused {
+            let mut body = body.clone();
+            body["stream"] = json!(stream);
+            let answer = ask(world.edgeward.port, &body);
+            assert_answered_by(&answer, "cloud");
+            assert_eq!(local_cause(&answer), cause);
+        }
+    }
+    assert_answered_by(&ask(world.edgeward.port, &chat("Name three fruits.")), "local");
+}
+
+#[test]
 fn a_local_server_killed_while_it_computes_the_prompt_is_not_noticed() {
     let mut world = World::start();
     let body = long_chat();

@@ -63,8 +63,8 @@ def parameters(args: argparse.Namespace) -> xllamacpp.CommonParams:
     elif args.cache_ram is not None:
         params.cache_ram_mib = args.cache_ram
     params.kv_unified = args.shared_ctx
+    params.use_jinja = not args.no_jinja
     if args.tools:
-        params.use_jinja = True
         params.chat_template = TOOL_TEMPLATE
     if args.embeddings:
         params.embedding = True
@@ -96,6 +96,7 @@ def main() -> None:
     parser.add_argument("--cache-ram", type=int, help="of those that are kept, in MiB; without it llama.cpp's own")
     parser.add_argument("--tools", action="store_true", help="calls, by a template that knows tools: the model's own does not")
     parser.add_argument("--embeddings", action="store_true")
+    parser.add_argument("--no-jinja", action="store_true", help="take no tools")
     parser.add_argument("--shared-ctx", action="store_true", help="slots share the context and can exhaust it")
     args = parser.parse_args()
 

@@ -79,13 +79,13 @@ fn a_target_that_refuses_our_key_or_model_is_its_configurations_fault() {
 }
 
 #[test]
-fn a_prompt_too_long_goes_only_to_a_larger_window() {
+fn a_prompt_too_long_goes_only_to_a_larger_or_an_unknown_window() {
     run(LIMIT, async {
         let overflow = "REPLY 400 application/json; x-request-id: r1 | {\"error\":{\"message\":\"This model's maximum context length is 4096 tokens\",\"type\":\"invalid_request_error\",\"code\":\"context_length_exceeded\"}}";
         for (contexts, by) in [
             (["context = 4096", "context = 4096", "context = 8192"], Some("c")),
-            (["context = 4096", "context = 4096", ""], None),
-            (["", "", "context = 8192"], Some("c")),
+            (["context = 4096", "context = 4096", ""], Some("c")),
+            (["context = 4096", "context = 4096", "context = 2048"], None),
         ] {
             let (one, two, three) = (playing(overflow).await, good("b").await, good("c").await);
             let config = target("a", "openai", &one, contexts[0])

@@ -27,6 +27,7 @@ mod operating;
 mod places;
 mod probes;
 mod program;
+mod refusals;
 mod reload;
 mod resume;
 mod retries;

@@ -166,6 +166,237 @@ fn statuses_that_go_on_to_the_next_target_and_those_that_do_not() {
     }
 }
 
+/// What servers say to a request that they cannot serve, and another target can: their own texts, with their statuses.
+#[test]
+fn refusals_that_another_target_can_serve() {
+    for (status, text, cause) in [
+        // vLLM.
+        (
+            400,
+            r#"\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set"#,
+            Unsupported,
+        ),
+        (400, r#"tool_choice=\"required\" requires --tool-call-parser to be set"#, Unsupported),
+        (400, r#"tool_choice=function \"weather\" requires --tool-call-parser to be set"#, Unsupported),
+        (400, "At most 0 image(s) may be provided in one prompt.", Unsupported),
+        (
+            400,
+            "At most 1 image(s) may be provided in one prompt. Set `--limit-mm-per-prompt` to increase this limit.",
+            Unsupported,
+        ),
+        (400, "Qwen/Qwen3-8B is not a multimodal model", Unsupported),
+        (
+            400,
+            "As of transformers v4.44, default chat template is no longer allowed, so you must provide a chat template if the tokenizer does not define one.",
+            Unsupported,
+        ),
+        (400, "The provided JSON schema contains features not supported by xgrammar.", Unsupported),
+        (400, "Requested sample logprobs of 21, which is greater than max allowed: 20", Unsupported),
+        (400, "This model does not support generation", Unsupported),
+        (400, "This model does not support pooling", Unsupported),
+        (400, "The model does not support Chat Completions API", Unsupported),
+        (501, "The model does not support Embeddings API", Unsupported),
+        (
+            400,
+            "max_tokens=8888 cannot be greater than max_model_len=4096. Please request fewer output tokens.",
+            ContextOverflow,
+        ),
+        (
+            400,
+            "max_tokens=8888cannot be greater than max_model_len=max_total_tokens=3072. Please request fewer output tokens.",
+            ContextOverflow,
+        ),
+        (
+            400,
+            "'max_tokens' or 'max_completion_tokens' is too large: 4000. This model's maximum context length is 4096 tokens and your request has 1000 input tokens (4000 > 4096 - 1000).",
+            ContextOverflow,
+        ),
+        (
+            400,
+            "This model's maximum context length is 4096 tokens. However, your request has 5000 input tokens. Please reduce the length of the input messages.",
+            ContextOverflow,
+        ),
+        (
+            400,
+            "You passed 5000 input tokens and requested 0 output tokens. However, the model's context length is only 4096 tokens, resulting in a maximum input length of 4096 tokens. Please reduce the length of the input prompt.",
+            ContextOverflow,
+        ),
+        (
+            400,
+            "This model's maximum context length is 8192 tokens. However, you requested 64 output tokens and your prompt contains at least 8129 input tokens, for a total of at least 8193 tokens. Please reduce the length of the input prompt or the number of requested output tokens.",
+            ContextOverflow,
+        ),
+        (400, "Input length (5000) exceeds model's maximum context length (4096).", ContextOverflow),
+        (
+            400,
+            "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
+            ContextOverflow,
+        ),
+        // Chat templates.
+        (400, "System role not supported", Unsupported),
+        (400, "Conversation roles must alternate user/assistant/user/assistant/...", Unsupported),
+        (400, "This model only supports single tool-calls at once!", Unsupported),
+        // llama.cpp, recorded: most of these are 500.
+        (500, "tools param requires --jinja flag", Unsupported),
+        (500, "tool_choice param requires --jinja flag", Unsupported),
+        (
+            500,
+            "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+            Unsupported,
+        ),
+        (
+            500,
+            "audio input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+            Unsupported,
+        ),
+        (500, "Failed to download image", Unsupported),
+        (501, "This server does not support embeddings. Start it with `--embeddings`", Unsupported),
+        (501, "This server does not support reranking. Start it with `--reranking`", Unsupported),
+        (
+            501,
+            "This server does not support completions. Start it without `--embeddings` or `--reranking`",
+            Unsupported,
+        ),
+        (400, "Field 'n': Value must be between 1 <= value <= 1, but got 3", Unsupported),
+        (400, "Only one completion choice is allowed", Unsupported),
+        (400, "logprobs is not supported with tools + stream", Unsupported),
+        (400, "'input_file' is not supported by llamacpp at this moment", Unsupported),
+        (400, "llama.cpp does not support 'previous_response_id'.", Unsupported),
+        (
+            400,
+            "request (3010 tokens) exceeds the available context size (2048 tokens), try increasing it",
+            ContextOverflow,
+        ),
+        (
+            500,
+            "input (600 tokens) is too large to process. increase the physical batch size (current batch size: 512)",
+            ContextOverflow,
+        ),
+        // Ollama.
+        (400, r#"\"gemma\" does not support chat"#, Unsupported),
+        (400, "registry.ollama.ai/library/gemma:latest does not support tools", Unsupported),
+        (400, "registry.ollama.ai/library/gemma:latest does not support vision\\nthinking", Unsupported),
+        (400, "this model only supports one image while more than one image requested", Unsupported),
+        (400, "the input length exceeds the context length", ContextOverflow),
+        // SGLang.
+        (
+            400,
+            "The input (5000 tokens) is longer than the model's context length (4096 tokens).",
+            ContextOverflow,
+        ),
+        (
+            400,
+            "Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of 6000 tokens: 1000 tokens from the input messages and 5000 tokens for the completion.",
+            ContextOverflow,
+        ),
+        (
+            400,
+            "max_completion_tokens is too large: 8888.This model supports at most 4096 completion tokens.",
+            ContextOverflow,
+        ),
+        (
+            400,
+            "This model does not appear to be an embedding model by default. Please add `--is-embedding` when launching the server or try another model.",
+            Unsupported,
+        ),
+        (400, "Image count 3 exceeds limit 1 per request.", Unsupported),
+        // TGI.
+        (422, "Input validation error: grammar is not supported", Unsupported),
+        (422, "Input validation error: image modality is not supported", Unsupported),
+        (422, "Template error: template not found", Unsupported),
+        (
+            422,
+            "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 2048. Given: 1000 `inputs` tokens and 2000 `max_new_tokens`",
+            ContextOverflow,
+        ),
+        // LM Studio.
+        (
+            400,
+            "Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with context length of only 4096 tokens, which is not enough.",
+            ContextOverflow,
+        ),
+        (400, "'response_format.type' must be 'json_schema' or 'text'", Unsupported),
+        (400, "Model does not support images. Please use a model that does.", Unsupported),
+        // Clouds.
+        (
+            400,
+            "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length or `max_tokens` and try again",
+            ContextOverflow,
+        ),
+        (
+            400,
+            "max_tokens: 99999 > 8192, which is the maximum allowed number of output tokens for claude-3-5-haiku",
+            Unsupported,
+        ),
+        (
+            400,
+            "max_tokens is too large: 99999. This model supports at most 16384 completion tokens, whereas you provided 99999.",
+            Unsupported,
+        ),
+    ] {
+        let body = format!(r#"{{"error":{{"message":"{text}","type":"BadRequestError","code":{status}}}}}"#);
+        assert_eq!(classify_status(status, body.as_bytes()), cause, "{status} {text}");
+    }
+}
+
+/// What is wrong wherever it is asked: it belongs to the client, and counts for no target.
+#[test]
+fn a_clients_own_mistake_goes_nowhere_else() {
+    for (status, text) in [
+        // vLLM.
+        (
+            400,
+            "[{'type': 'int_parsing', 'loc': ('body', 'max_tokens'), 'msg': 'Input should be a valid integer', 'input': 'many'}]",
+        ),
+        (400, "When using `tool_choice`, `tools` must be set."),
+        (
+            400,
+            r#"Invalid value for `tool_choice`: blue! Only named tools, \"none\", \"auto\" or \"required\" are supported."#,
+        ),
+        (400, "The tool specified in `tool_choice` does not match any of the specified `tools`"),
+        (
+            400,
+            "`tools` must not be an empty array. Either provide at least one tool or omit the field entirely.",
+        ),
+        (400, "Stream options can only be defined when `stream=True`."),
+        (
+            400,
+            "You can only use one kind of constraints for structured outputs ('json', 'regex' or 'choice').",
+        ),
+        (400, "`top_logprobs` must be a positive value or -1."),
+        (400, "max_tokens must be at least 1, got 0."),
+        (400, "temperature must be non-negative, got -1.0."),
+        // llama.cpp.
+        (400, "Expected 'messages' to be an array"),
+        (400, "All non-assistant messages must contain 'content'"),
+        (400, "unsupported content[].type"),
+        (400, "Invalid tool_choice: blue"),
+        (400, "Failed to initialize samplers: failed to parse grammar"),
+        (400, r#"response_format type must be one of \"text\" or \"json_object\", but got: blue"#),
+        (500, "Invalid url value"),
+        (500, "Invalid url format: data:text/plain"),
+        (500, "url must be base64 encoded"),
+        (500, "Cannot use both json_schema and grammar"),
+        // SGLang, TGI, Ollama.
+        (
+            400,
+            "Tool 0 function has invalid 'parameters' schema: 'blue' is not valid under any of the given schemas",
+        ),
+        (400, "Tools cannot be empty if tool choice is set to required."),
+        (422, "Input validation error: `top_p` must be > 0.0 and < 1.0"),
+        (422, "Input validation error: grammar is not valid: 'blue'"),
+        (400, "top_logprobs must be between 0 and 20"),
+        (400, "raw mode does not support template, system, or context"),
+        // Clouds.
+        (400, "Invalid 'messages[0].role': unknown role 'blue'"),
+        (400, "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]"),
+        (400, "Range of max_tokens should be [1, 8192]"),
+    ] {
+        let body = format!(r#"{{"error":{{"message":"{text}","type":"BadRequestError","code":{status}}}}}"#);
+        assert_eq!(classify_status(status, body.as_bytes()), ClientFault, "{status} {text}");
+    }
+}
+
 #[test]
 fn a_prompt_that_an_error_echoes_means_nothing() {
     let fastapi = r#"{"error":{"message":"[{'type': 'missing', 'loc': ('body',), 'msg': 'Field required', 'input': {'messages': 'out of memory, maximum context length, model_not_found'}}]","type":"Bad Request","param":null,"code":400}}"#;

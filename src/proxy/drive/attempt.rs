@@ -126,7 +126,13 @@ impl Driver {
             Err(action) => return action,
         };
         let by_stream = self.delivery() == Delivery::Collected && dialect::refuses_streams(&body);
+        let fits = self.fits(reply.status, &body);
         let refused = refused(&reply, body, self.rules(), self.target(), self.job.call.dialect);
+        if let Some(tokens) = fits {
+            drop(reply);
+            return Box::pin(self.send_fitted(tokens, refused)).await;
+        }
+        let refused = self.refused_at_first(refused);
         self.attempt.retry_after = refused.wait;
         if by_stream && refused.rejects && reply.status.is_client_error() {
             drop(reply);
@@ -169,7 +175,7 @@ impl Driver {
     }
 
     /// The same attempt, on a connection of its own.
-    async fn send_anew(&mut self) -> Action {
+    pub(super) async fn send_anew(&mut self) -> Action {
         let gateway = Rc::clone(&self.job.gateway);
         match self.pace.run(gateway.upstreams.connect(self.target(), true)).await {
             Err(action) => action,
@@ -196,6 +202,7 @@ impl Driver {
             gateway: &job.gateway,
             media: &job.media,
             prefix: self.prefix(),
+            fitted: self.attempt.fitted.as_ref().map(|fitted| fitted.tokens),
         };
         let (request, edits) = source.request(candidate)?;
         self.attempt.edits = edits;
@@ -268,6 +275,8 @@ pub(super) struct Source<'a> {
     pub(super) body: &'a Bytes,
     /// The answer's beginning, which the target is to go on with.
     pub(super) prefix: Option<&'a Prefix>,
+    /// The limit of the answer's length, where the client's own does not fit.
+    pub(super) fitted: Option<u64>,
 }
 
 impl Source<'_> {
@@ -295,6 +304,7 @@ impl Source<'_> {
             ask_usage: counts && target.include_usage && (collects || target.kind != Kind::Llamacpp),
             ask_progress: call.dialect == Dialect::OpenaiChat && target.kind == Kind::Llamacpp,
             ask_stream: collects,
+            max_tokens: self.fitted,
         };
         let edits = Edits {
             hide_usage: changes.ask_usage && call.stream && !call.wants_usage,
@@ -352,6 +362,7 @@ impl Source<'_> {
         let mut asked = conversation::decode_shared(self.call.dialect, self.body)
             .map_err(|bad| Failure::with(Cause::Untranslatable, &bad.message))?;
         asked.stream = candidate.delivery != Delivery::Whole;
+        asked.max_tokens = asked.max_tokens.map(|limit| limit.min(self.fitted.unwrap_or(limit)));
         let terms = conversation::Terms {
             to: candidate.wire,
             model: &candidate.model,

@@ -94,7 +94,8 @@ impl Driver {
     /// A target's own answer, unchanged: a refusal that is the client's fault, or an empty answer.
     pub(super) async fn pass(&mut self, outcome: Outcome) {
         let kept = if outcome == Outcome::Answered { self.empty.take() } else { self.rejection.take() };
-        let Some(kept) = kept else { return self.refuse(Cause::Internal).await };
+        // A refusal that is nothing to pass on: an endpoint that is not there.
+        let Some(kept) = kept else { return self.refuse(Cause::Unsupported).await };
         self.next_attempt(0);
         let dialect = self.job.call.dialect;
         if self.pace.head_sent {
@@ -180,6 +181,9 @@ impl Driver {
         let name = target.map(|target| self.job.gateway.name(target));
         let attempts = self.account.attempts(name.filter(|_| self.account.has_committed()));
         head::own(headers, &self.job.id, name, &attempts);
+        if let Some(fitted) = self.attempt.fitted.as_ref().filter(|_| target.is_some()) {
+            head::fitted(headers, fitted.tokens);
+        }
     }
 
     pub(super) fn limit_hit(&self, limit: Limit) {

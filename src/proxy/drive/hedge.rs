@@ -183,6 +183,7 @@ impl Hedges {
             credential: &self.credential,
             body: &self.body,
             prefix: None,
+            fitted: None,
         };
         if media::wants_pictures(&self.gateway, &self.call, candidate) {
             self.media.fetch_all(&self.gateway, &self.call, &self.body).await;

@@ -8,6 +8,7 @@ mod admission;
 mod attempt;
 mod collecting;
 mod ending;
+mod fitting;
 mod gating;
 mod hedge;
 mod pace;
@@ -226,6 +227,7 @@ struct Attempt {
     reply: Option<Reply>,
     stage: Stage,
     edits: Edits,
+    fitted: Option<fitting::Fitted>,
     /// The stream is committed, and its target speaks another dialect than the client, or is followed.
     translation: Option<Box<Translation>>,
     /// The target's bytes go out as they come: `translation` only follows them.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 
 use super::Kept;
 use crate::cause::{Cause, Failure};
@@ -69,7 +70,15 @@ pub(super) fn refused(reply: &Reply, body: Vec<u8>, rules: Rules, target: usize,
         cause => cause,
     };
     let failure = Failure::with(cause, &text_of(&body));
-    let kept = matches!(cause, Cause::ClientFault | Cause::ContextOverflow).then(|| Kept {
+    // An endpoint that is not there, and what a server calls its own fault, are nothing for the client.
+    let about_the_request =
+        matches!(reply.status, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY);
+    let kept = match cause {
+        Cause::ClientFault | Cause::ContextOverflow => true,
+        Cause::Unsupported => about_the_request,
+        _ => false,
+    };
+    let kept = kept.then(|| Kept {
         status: reply.status,
         headers: head::to_client(&reply.headers),
         body: Bytes::from(body),

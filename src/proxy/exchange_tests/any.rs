@@ -39,6 +39,7 @@ fn happens() -> impl Strategy<Value = Happens> {
             Cause::Reset,
             Cause::Oom,
             Cause::ContextOverflow,
+            Cause::Unsupported,
             Cause::RateLimited,
             Cause::Suspended,
             Cause::Drill,
@@ -273,8 +274,11 @@ impl Watch {
             }
         }
         if gating && self.fits(event) {
-            self.refusal |= matches!(event, Event::Rejected(Cause::ClientFault | Cause::ContextOverflow, _))
-                || (overflow && matches!(event, Event::HedgeFailed(..)));
+            self.refusal |= match event {
+                Event::Rejected(cause, _) => cause == Cause::ClientFault || cause.is_of_the_request(),
+                Event::HedgeFailed(cause, _) => self.is_adopted() && cause.is_of_the_request(),
+                _ => false,
+            };
             if let Event::Verdict(Verdict::Empty(emptiness)) = event {
                 self.kept |= *emptiness != Emptiness::Nothing;
                 self.hidden += usize::from(*emptiness == Emptiness::StopWithTokens);
@@ -375,8 +379,8 @@ impl Watch {
             assert!(event == Event::Stale && self.current == Some(candidate) && !self.stale);
         } else {
             assert!(
-                self.window.is_none_or(|least| at.context.is_some_and(|has| has > least)),
-                "larger windows only"
+                self.window.is_none_or(|least| at.context.is_none_or(|has| has > least)),
+                "larger and unknown windows only"
             );
             assert_eq!(self.tried(), self.asked(), "nobody else is under way");
             if before == 0 {
@@ -402,7 +406,7 @@ impl Watch {
             "after its back-off"
         );
         assert!(!self.denied, "only what the budget grants");
-        let fits = |c: &Candidate| self.window.is_none_or(|least| c.context.is_some_and(|has| has > least));
+        let fits = |c: &Candidate| self.window.is_none_or(|least| c.context.is_none_or(|has| has > least));
         let fresh = candidates
             .iter()
             .enumerate()

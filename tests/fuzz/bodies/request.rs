@@ -38,6 +38,7 @@ pub fn run(data: &[u8]) {
         ask_stream: options & 8 != 0,
         ask_usage: options & 2 != 0,
         ask_progress: options & 4 != 0,
+        max_tokens: (options & 16 != 0).then_some(300),
     };
     let edits = call.edits(&changes);
     let mut at = 0;
@@ -54,7 +55,12 @@ pub fn run(data: &[u8]) {
     };
     same(&call, &again, &changes);
     let after = members(&sent);
-    let edited = |key: &str| matches!(key, "model" | "stream" | "stream_options" | "return_progress");
+    let limits = |key: &str| {
+        let limit = matches!(key, "max_tokens" | "max_completion_tokens" | "max_output_tokens" | "options");
+        limit && changes.max_tokens.is_some()
+    };
+    let edited =
+        |key: &str| matches!(key, "model" | "stream" | "stream_options" | "return_progress") || limits(key);
     for (key, raw) in before.iter().filter(|(key, _)| !edited(key)) {
         assert_eq!(after.get(key).map(|raw| raw.get()), Some(raw.get()), "{key} changed");
     }
@@ -66,7 +72,8 @@ fn same(call: &Call, again: &Call, changes: &Changes<'_>) {
     assert_eq!(again.model, changes.model.unwrap_or(&call.model));
     let streams = call.stream || (changes.ask_stream && call.dialect.streams());
     assert_eq!(again.stream, streams);
-    assert_eq!(again.max_tokens, call.max_tokens);
+    let most = changes.max_tokens.unwrap_or(u64::MAX);
+    assert_eq!(again.max_tokens, call.max_tokens.map(|limit| limit.min(most)));
     assert_eq!((again.needs, again.conversation), (call.needs, call.conversation));
     assert_eq!(
         again.wants_usage,
