@@ -439,3 +439,15 @@ fn phrases_are_lower_case_and_found_only_once() {
         }
     }
 }
+
+/// Recorded: `tests/transcripts/whole/README.md` says of which vLLM.
+#[test]
+fn a_real_vllms_refusals() {
+    for line in include_str!("../../../tests/transcripts/vllm-refusals.txt").lines() {
+        let mut parts = line.splitn(3, ' ');
+        let (Some(cause), Some(status), Some(body)) = (parts.next(), parts.next(), parts.next()) else {
+            panic!("{line}")
+        };
+        assert_eq!(format!("{:?}", classify_status(status.parse().unwrap(), body.as_bytes())), cause, "{body}");
+    }
+}

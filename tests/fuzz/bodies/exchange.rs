@@ -243,5 +243,12 @@ impl Watch {
 }
 
 fn is_timeout(cause: Cause) -> bool {
-    matches!(cause, Cause::TimeoutFirstToken | Cause::TimeoutLoad | Cause::TimeoutTotal)
+    matches!(
+        cause,
+        Cause::TimeoutFirstToken
+            | Cause::TimeoutBetweenTokens
+            | Cause::TimeoutAnswer
+            | Cause::TimeoutLoad
+            | Cause::TimeoutTotal
+    )
 }
