@@ -45,6 +45,7 @@ def parameters(args: argparse.Namespace) -> xllamacpp.CommonParams:
         params.cache_ram_mib = 0
     elif args.cache_ram is not None:
         params.cache_ram_mib = args.cache_ram
+    params.sleep_idle_seconds = args.sleep
     params.kv_unified = args.shared_ctx
     if args.embeddings:
         params.embedding = True
@@ -75,6 +76,7 @@ def main() -> None:
     parser.add_argument("--cache", action="store_true", help="keep computed prompts")
     parser.add_argument("--cache-ram", type=int, help="of those that are kept, in MiB; without it llama.cpp's own")
     parser.add_argument("--embeddings", action="store_true")
+    parser.add_argument("--sleep", type=int, default=-1, help="idle seconds after which the model is unloaded; -1: never")
     parser.add_argument("--shared-ctx", action="store_true", help="slots share the context and can exhaust it")
     args = parser.parse_args()
 
