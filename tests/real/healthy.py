@@ -10,9 +10,10 @@ after an idle time: by itself (`--server llamacpp`, its `sleep_idle_seconds`), o
 Ollama's API before it (`--server ollama`); without `--server` the time is halved between the two. The cloud is made up
 and answers at once. Two people use it: one talks, one has scripts that ask for long whole answers, JSON, embeddings.
 
-A request left *without need* if the box would have given its first token within `after`: when all that was asked of it
-earlier had ended (what clients saw), its model was loaded, and the new part of the prompt was read. What llama.cpp would
-have had to read again is left out, so the rig counts rather too many than too few.
+A request left *without need* if the box would have given its first token within `after`: when all that it worked on
+already had ended (what clients saw), its model was loaded, and the new part of the prompt was read. What llama.cpp would
+have had to read again is left out, so the rig counts rather too many than too few. Embeddings have no first token: the
+box would have begun with them. What it worked on and lost to a deadline counts as its work until then.
 """
 
 import argparse
@@ -43,7 +44,7 @@ import anthropic
 import ollama
 import openai
 
-from slow_box import MODEL, OllamaFront, SlowBox
+from slow_box import MODEL, OllamaFront, Residence, SlowBox, die_with_parent
 
 PROGRAM = pathlib.Path(__file__).resolve().parent.parent.parent / "target/debug/edgeward"
 #: The name of the same model behind Ollama's API, in the quick run.
@@ -54,10 +55,14 @@ PATIENCE = 600
 AFTER = 10.0
 #: In the quick run: less than each whole answer and batch of embeddings takes, more than any first token.
 FIRST_TOKEN = 4
+#: What Ollama said longer ago, in seconds, edgeward asks again before it goes by it.
+OLLAMA_HEARD = 5
 #: Seconds of a quick scene, at most.
 SCENE_MAX = 60
 #: Of the token that would end an answer.
 GO_ON = {"logit_bias": {"2": -100}}
+#: Causes of attempts that never came to the box.
+KEPT_AWAY = ("busy", "not_loaded", "low_memory", "loading", "suspended", "refused")
 #: Events of the log that hold something against a target.
 AGAINST = ("attempt_failed", "breaker_opened", "target_degraded", "target_ejected", "target_misconfigured", "probe_down",
            "server_died", "server_hangs", "runner_exited")
@@ -135,7 +140,8 @@ class Edgeward:
         # Its answers are judged by its log, whole.
         environment = os.environ | {"EDGEWARD_LOG": "info"}
         self.process = subprocess.Popen(
-            [program, "run", "--config", config], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment)
+            [program, "run", "--config", config], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+            env=environment, preexec_fn=die_with_parent)
         for line in self.process.stderr:
             self.log.append(line)
             if found := re.search(r"listening on http://127.0.0.1:(\d+)", line):
@@ -221,13 +227,23 @@ class Record:
         return self.headers.get("x-edgeward-target", "")
 
     @property
+    def was_there(self) -> bool:
+        """Whether the box has worked on it, to its end or not."""
+        return any(cause not in KEPT_AWAY for cause in self.causes())
+
+    def causes(self) -> list[str]:
+        """What became of its attempts at the box."""
+        attempts = [attempt.split(":", 1) for attempt in self.attempts.split(",") if ":" in attempt]
+        return [cause for target, cause in attempts if target != "cloud"]
+
+    @property
     def reason(self) -> str:
         """Why it left the box, by the header."""
-        said = [attempt.split(":", 1)[1] for attempt in self.attempts.split(",") if not attempt.startswith("cloud:")]
-        return "+".join(said) or "not told"
+        return "+".join(self.causes()) or "not told"
 
     def __str__(self) -> str:
-        return f"{self.ask}: {self.attempts or 'no header'} in {self.ended - self.arrived:.1f} s{' ' + self.error if self.error else ''}"
+        error = f", {self.error}" if self.error else ""
+        return f"{self.ask}: {self.attempts or 'no header'} in {self.ended - self.arrived:.1f} s{error}"
 
 
 def pieces(stream, read):
@@ -239,13 +255,13 @@ def pieces(stream, read):
 class Clients:
     """The three SDKs, for one person. Each form yields the headers, then the answer's pieces."""
 
-    def __init__(self, port: int):
+    def __init__(self, port: int, patience: float = PATIENCE):
         url = f"http://127.0.0.1:{port}"
         # No client may hide a failure by asking again.
-        self.openai = openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=PATIENCE)
-        self.anthropic = anthropic.Anthropic(base_url=url, api_key="unused", max_retries=0, timeout=PATIENCE)
+        self.openai = openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=patience)
+        self.anthropic = anthropic.Anthropic(base_url=url, api_key="unused", max_retries=0, timeout=patience)
         hooks = {"response": [lambda answer: setattr(self, "told", answer.headers)]}
-        self.ollama = ollama.Client(url, timeout=PATIENCE, event_hooks=hooks)
+        self.ollama = ollama.Client(url, timeout=patience, event_hooks=hooks)
         self.forms = {
             "openai chat": self.chat, "openai completions": self.completions, "openai responses": self.responses,
             "openai embeddings": self.embeddings, "anthropic messages": self.messages,
@@ -313,7 +329,8 @@ class Clients:
 
     def messages(self, ask: Ask):
         raw = self.anthropic.messages.with_raw_response.create(
-            model=ask.model, messages=ask.words, max_tokens=ask.tokens, stream=ask.stream, **ask.more)
+            model=ask.model, messages=ask.words, max_tokens=ask.tokens, stream=ask.stream,
+            extra_body={"temperature": 0}, **ask.more)
         yield raw.headers
         if ask.stream:
             yield from pieces(
@@ -375,23 +392,30 @@ class Quick:
     def __init__(self, program: pathlib.Path, knows: bool):
         self.box = SlowBox(20)
         self.front = OllamaFront(self.box, keep=PATIENCE, load=0)
-        boxes = [box_target("box", "llamacpp", self.box.port, MODEL), box_target("ollama", "ollama", self.front.port, COLD)]
-        cloud = start_cloud()
-        # Who never leaves must not need edgeward to load a model beside it.
-        lone = ["[memory]\nwarm_up = false"]
-        self.all = {
-            after: Edgeward(program, after if knows else None, (lone if after == "never" else []) + boxes, cloud, FIRST_TOKEN)
-            for after in ("never", "60s", "0s")
-        }
+        self.boxes = [
+            box_target("box", "llamacpp", self.box.port, MODEL), box_target("ollama", "ollama", self.front.port, COLD)]
+        self.program, self.knows, self.cloud = program, knows, start_cloud()
+        self.all: dict[str, Edgeward] = {}
         self.pool = concurrent.futures.ThreadPoolExecutor(8)
 
-    def ask(self, after: str, ask: Ask, **events) -> Record:
-        return Clients(self.all[after].port).ask(ask, **events)
+    def edgeward(self, after: str) -> Edgeward:
+        """Started when it is asked first, while the box is idle: what it knows of the slot is of then."""
+        if after not in self.all:
+            # What else runs on this machine is no reason to leave; and who never leaves needs nothing loaded beside it.
+            warm_up = "false" if after == "never" else "true"
+            memory = f'[memory]\nfloor = "64MiB"\nreserve = "16MiB"\nwarm_up = {warm_up}'
+            said = after if self.knows else None
+            self.all[after] = Edgeward(self.program, said, [memory, *self.boxes], self.cloud, FIRST_TOKEN)
+            wait_for("what the box has", lambda: self.local(after, "box")["slots"])
+        return self.all[after]
 
-    def long_one(self, after: str, model: str = MODEL):
+    def ask(self, after: str, ask: Ask, **events) -> Record:
+        return Clients(self.edgeward(after).port, SCENE_MAX).ask(ask, **events)
+
+    def long_one(self, after: str):
         """A stream that keeps the box until `leave` is set; given when its first token is there."""
         first, leave = threading.Event(), threading.Event()
-        ask = Ask("openai chat", user("Write a long story about a fox."), True, 3000, model, GO_ON)
+        ask = Ask("openai chat", user("Write a long story about a fox."), True, 3000, more=GO_ON)
         stream = self.pool.submit(self.ask, after, ask, first=first, leave=leave)
         assert first.wait(SCENE_MAX), "no first token"
         wait_for("the box at work", lambda: stream.done() or self.box.busy())
@@ -414,18 +438,18 @@ class Quick:
     def whole_answers_have_more_time_than_a_first_token(self) -> None:
         story = user("Write a long story about a fox.")
         streamed = by(self.ask("60s", Ask("openai chat", story, True, 100)), "box:committed")
-        for form, after in (("openai chat", "0s"), ("anthropic messages", "60s"), ("ollama chat", "never")):
+        for form, after in (("openai chat", "60s"), ("anthropic messages", "60s"), ("ollama chat", "never")):
             record = by(self.ask(after, Ask(form, story, tokens=100)), "box:committed")
             self.slow(record)
             assert record.text == streamed.text, f"{form}: {record.text!r}\n{streamed.text!r}"
 
     def embeddings_have_more_time_than_a_first_token(self) -> None:
         texts = [f"the {at}th fox and a hen went to the market together" for at in range(16)]
-        self.slow(by(self.ask("0s", Ask("openai embeddings", texts)), "box:committed"))
+        self.slow(by(self.ask("60s", Ask("openai embeddings", texts)), "box:committed"))
 
     def a_long_prompt_is_read_to_its_end(self) -> None:
         prompt = "Tell me a story about a fox and a hen. " * 25
-        self.slow(by(self.ask("0s", Ask("openai chat", user(prompt), True, 4)), "box:committed"))
+        self.slow(by(self.ask("60s", Ask("openai chat", user(prompt), True, 4)), "box:committed"))
 
     def the_second_person_waits_for_the_first(self) -> None:
         first = threading.Event()
@@ -454,23 +478,25 @@ class Quick:
         wait_for("edgeward to know of the free slot", lambda: not self.local("0s", "box")["busy"])
         by(self.ask("0s", Ask("openai chat", talk, True, 8)), "box:committed")
 
+    def unloaded(self, after: str) -> Residence:
+        """The model behind Ollama's API is not loaded, and edgeward knows it, or asks anew: as before an unused hour."""
+        self.edgeward(after)
+        self.front.residence.unload()
+        aged = lambda it: it["resident"] == [] or it["heard_secs"] > OLLAMA_HEARD
+        wait_for("edgeward to know of the unloaded model", lambda: aged(self.local(after, "ollama")))
+        return self.front.residence
+
     def loading_is_waited_for(self) -> None:
         for after in ("60s", "never"):
-            self.front.residence.unload()
-            asked = self.front.residence.asked
-            self.front.residence.gate.clear()
-            cold = self.pool.submit(self.ask, after, Ask("ollama chat", user("Name three colours."), tokens=8, model=COLD))
-            try:
-                self.front.residence.wait_for(lambda it: it.loading or cold.done())
-            finally:
-                self.front.residence.gate.set()
-            by(cold.result(SCENE_MAX), "ollama:committed")
-            assert self.front.residence.asked > asked
+            residence = self.unloaded(after)
+            loads, residence.load = residence.loads, FIRST_TOKEN + 1
+            record = by(self.ask(after, Ask("ollama chat", user("Name three colours."), tokens=8, model=COLD)), "ollama:committed")
+            self.slow(record)
+            assert residence.loads == loads + 1, f"{residence.loads - loads} loads"
 
     def not_loaded_is_told_and_the_conversation_comes_home(self) -> None:
-        residence = self.front.residence
-        residence.unload()
-        loads = residence.loads
+        residence = self.unloaded("0s")
+        loads, residence.load = residence.loads, 0
         residence.gate.clear()
         talk = user("Name three colours.")
         try:
@@ -479,7 +505,7 @@ class Quick:
             residence.gate.set()
         residence.wait_for(lambda it: it.loads > loads)
         talk += [{"role": "assistant", "content": first.text}, *user("And three more.")]
-        wait_for("the end of the load, by edgeward", lambda: not self.local("0s", "ollama")["loading"])
+        wait_for("edgeward to know of the load", lambda: self.local("0s", "ollama")["resident"])
         by(self.ask("0s", Ask("openai chat", talk, True, 8, COLD)), "ollama:committed")
 
     def local(self, after: str, name: str) -> dict:
@@ -636,29 +662,39 @@ class Rig:
         for _ in range(int(self.minutes * 2) or 1):
             time.sleep(min(30, self.minutes * 60))
             left = sum(record.target == "cloud" for record in self.records)
-            print(f"  {time.monotonic() - self.began:5.0f} s: {len(self.records)} requests, {left} left the box", file=sys.stderr)
+            passed = time.monotonic() - self.began
+            print(f"  {passed:5.0f} s: {len(self.records)} requests, {left} left the box", file=sys.stderr)
         self.over.set()
         for person in self.people:
             person.join()
 
     def would_have_waited(self, record: Record) -> float:
         """Seconds from a request's arrival to the box's first token, had it waited."""
-        mine = [other for other in self.records if other.target == "box" and other.arrived < record.arrived]
-        ended = max((other.ended for other in mine), default=self.began)
+        before = [other for other in self.records if other.was_there and other.arrived < record.arrived]
+        # Ollama begins with nothing loaded.
+        begin = self.began - (self.KEEP + 1 if self.front else 0)
+        ended = max((other.ended for other in before), default=begin)
         load = self.LOAD if record.arrived - ended > self.KEEP else 0
         free = max(ended, record.arrived) + load
-        return free - record.arrived + self.box.prompt_seconds(record.ask.new + 1)
+        # Embeddings have no first token: they are to begin within that time.
+        new = 0 if "embed" in record.ask.form else record.ask.new + 1
+        return free - record.arrived + self.box.prompt_seconds(new)
+
+    def needless(self, record: Record, wait: float) -> bool:
+        """Where memory is short, `after` binds nobody."""
+        return wait <= self.after and "low_memory" not in record.causes()
 
     def report(self) -> bool:
         """Prints it; whether all is as wanted."""
         records = sorted(self.records, key=lambda record: record.arrived)
         failures = [record for record in records if record.error]
         left = [(record, self.would_have_waited(record)) for record in records if record.target == "cloud"]
-        needless = [record for record, wait in left if wait <= self.after]
+        needless = [record for record, wait in left if self.needless(record, wait)]
         speed = self.box.share / self.box.token
         forms = collections.Counter(f"{one.ask.form}{', a stream' if one.ask.stream else ''}" for one in records)
         print(f"\n{self.kind}, {self.minutes:.0f} min, about {speed:.0f} tokens a second, "
-              f"{self.front.residence.loads if self.front else 'its own'} loads")
+              f""
+              f"{f'{self.front.residence.loads} loads' if self.front else 'loads by itself'}")
         print(f"requests: {len(records)} ({', '.join(f'{count} {form}' for form, count in forms.most_common())})")
         reasons = collections.Counter(record.reason for record, _ in left)
         without = collections.Counter(record.reason for record in needless)
@@ -668,7 +704,7 @@ class Rig:
             print(f"  {reason}: {count}, without need {without[reason]}")
         for record, wait in left:
             print(f"    at {record.arrived - self.began:5.0f} s {record}; the box would have begun after {wait:.1f} s"
-                  f"{', WITHOUT NEED' if wait <= self.after else ''}")
+                  f"{', WITHOUT NEED' if self.needless(record, wait) else ''}")
         print(f"failures: {len(failures)}")
         for record in failures:
             print(f"    at {record.arrived - self.began:5.0f} s {record}")

@@ -30,9 +30,13 @@ LAYERS = {"block_count": 30, "context_length": 8192, "embedding_length": 576, "a
 FILE_BYTES = 98_000_000
 
 
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
+
 def die_with_parent() -> None:
     """A stopped process sees no end of its input: the kernel ends it when the test is gone."""
-    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Throttle(threading.Thread):
@@ -70,7 +74,7 @@ class SlowBox:
                    "--cache", "--cache-ram", "128", "--embeddings", "--alias", MODEL, "--sleep", str(sleep)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, preexec_fn=die_with_parent)
-        self.port = int(next(iter_ready(self.process)))
+        self.port = port_when_ready(self.process)
         self.token, self.prompt = self.measured()
         #: Of one core.
         self.share = min(speed * self.token, 1.0)
@@ -118,10 +122,10 @@ class SlowBox:
         self.process.wait()
 
 
-def iter_ready(process: subprocess.Popen):
+def port_when_ready(process: subprocess.Popen) -> int:
     for line in process.stdout:
         if line.startswith(b"ready "):
-            yield line.split()[1]
+            return int(line.split()[1])
     sys.exit(f"the model server ended with {process.wait()}")
 
 
@@ -133,15 +137,13 @@ class Residence:
         self.keep, self.load = keep, load
         self.gate, self.changed = threading.Event(), threading.Condition()
         self.gate.set()
-        self.loading, self.users, self.until, self.loads, self.asked = False, 0, 0.0, 0, 0
+        self.loading, self.users, self.until, self.loads = False, 0, 0.0, 0
 
     def here(self) -> bool:
         return self.users > 0 or time.monotonic() < self.until
 
     def __enter__(self) -> None:
         with self.changed:
-            self.asked += 1
-            self.changed.notify_all()
             self.changed.wait_for(lambda: not self.loading)
             if self.here():
                 self.users += 1
@@ -161,6 +163,7 @@ class Residence:
             self.changed.notify_all()
 
     def unload(self) -> None:
+        self.wait_for(lambda it: not it.loading and it.users == 0)
         with self.changed:
             self.until = 0.0
 
