@@ -8,7 +8,8 @@
 The box is a real llama.cpp with one slot and a part of one core, about 15 tokens a second (`slow_box.py`). It unloads
 after an idle time: by itself (`--server llamacpp`, its `sleep_idle_seconds`), or as Ollama does, by a front that plays
 Ollama's API before it (`--server ollama`); without `--server` the time is halved between the two. The cloud is made up
-and answers at once. Two people use it: one talks, one has scripts that ask for long whole answers, JSON, embeddings.
+and answers at once. Two people use it: one talks, one has scripts that ask for long whole answers, JSON, embeddings. Behind Ollama's API some answers begin with
+thinking that is not on the wire.
 
 A request left *without need* if the box would have given its first token within `after`: when all that it worked on
 already had ended (what clients saw), its model was loaded, and the new part of the prompt was read. What llama.cpp would
@@ -44,7 +45,7 @@ import anthropic
 import ollama
 import openai
 
-from slow_box import MODEL, OllamaFront, Residence, SlowBox, die_with_parent
+from slow_box import MODEL, SILENT, OllamaFront, Residence, SlowBox, die_with_parent
 
 PROGRAM = pathlib.Path(__file__).resolve().parent.parent.parent / "target/debug/edgeward"
 #: The name of the same model behind Ollama's API, in the quick run.
@@ -618,6 +619,12 @@ class Person(threading.Thread):
     def likely(self) -> None:
         self.ask("openai chat", user(self.story()), tokens=60, more={"logprobs": True, "top_logprobs": 2}, new=50)
 
+    def think(self) -> None:
+        """An answer that begins with seconds of silence; llama.cpp itself has none."""
+        if self.rig.kind != "ollama":
+            return self.talk()
+        self.ask("ollama chat", user(self.story()), self.dice.random() < 0.5, 150, more={"think": True}, new=50 + 2 * SILENT)
+
     def leave(self) -> None:
         left = threading.Event()
         left.set()
@@ -630,7 +637,7 @@ class Rig:
     #: People rest as long as it takes the model to be unloaded, once in a while; seconds.
     KEEP, LOAD, ROUND = 40, 3.0, 240
     PEOPLE = [
-        {"talk": 10, "complete": 2, "long_prompt": 2, "leave": 2, "likely": 1},
+        {"talk": 10, "complete": 2, "long_prompt": 2, "think": 2, "leave": 2, "likely": 1},
         {"long_whole": 6, "embed": 4, "shape": 3, "long_prompt": 2, "talk": 2},
     ]
 

@@ -28,6 +28,8 @@ START_MAX = 60
 LAYERS = {"block_count": 30, "context_length": 8192, "embedding_length": 576, "attention.head_count": 9,
           "attention.head_count_kv": 3, "feed_forward_length": 1536}
 FILE_BYTES = 98_000_000
+#: Tokens of an answer with `think` that are never sent.
+SILENT = 90
 
 
 LIBC = ctypes.CDLL(None)
@@ -261,6 +263,8 @@ class Ollama(http.server.BaseHTTPRequestHandler):
         asked = {"messages": messages, "stream": True, "return_progress": True, "max_tokens": options.get("num_predict")}
         asked |= {key: options[key] for key in ("temperature", "seed", "top_p") if key in options}
         said, reason, counted = "", "stop", 0
+        # Thinking that its parser keeps to itself: it computes, and nothing is on the wire.
+        silent = SILENT if body.get("think") else 0
         upstream = http.client.HTTPConnection("127.0.0.1", self.server.upstream)
         try:
             upstream.request("POST", "/v1/chat/completions", json.dumps(asked), {"Content-Type": "application/json"})
@@ -275,11 +279,12 @@ class Ollama(http.server.BaseHTTPRequestHandler):
                 for choice in json.loads(line[6:])["choices"]:
                     reason = choice["finish_reason"] or reason
                     piece = choice["delta"].get("content")
-                    if not piece:
+                    counted += bool(piece)
+                    if not piece or counted <= silent:
                         continue
                     if streams and not said:
                         self.begin("application/x-ndjson")
-                    said, counted = said + piece, counted + 1
+                    said += piece
                     if streams:
                         self.chunk(native(self.path, piece, {"done": False}))
         finally:
