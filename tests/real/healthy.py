@@ -12,7 +12,7 @@ and answers at once. Two people use it: one talks, one has scripts that ask for 
 thinking that is not on the wire.
 
 A request left *without need* if the box would have given its first token within `after`: when all that it worked on
-already had ended (what clients saw), its model was loaded, and the new part of the prompt was read. What llama.cpp would
+before had ended (what clients saw), its model was loaded, and the new part of the prompt was read. What llama.cpp would
 have had to read again is left out, so the rig counts rather too many than too few. Embeddings have no first token: the
 box would have begun with them. What it worked on and lost to a deadline counts as its work until then.
 """
@@ -22,6 +22,7 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import datetime
 import http.server
 import importlib.util
 import json
@@ -536,9 +537,10 @@ class Quick:
                 self.rested()
                 scene(self)
                 print(f"ok     {time.monotonic() - began:5.1f} s  {what}", flush=True)
-            except AssertionError as error:
+            except Exception as error:
                 wrong += 1
-                print(f"FAILED {time.monotonic() - began:5.1f} s  {what}:\n    {error}", flush=True)
+                why = error if isinstance(error, AssertionError) else repr(error)
+                print(f"FAILED {time.monotonic() - began:5.1f} s  {what}:\n    {why}", flush=True)
         if wrong:
             for after, it in self.all.items():
                 print(f"--- edgeward with after = {after}\n{''.join(it.log[-60:])}")
@@ -675,6 +677,16 @@ class Rig:
         for person in self.people:
             person.join()
 
+    def heard(self) -> None:
+        """Sets each request's arrival to when edgeward had it: two that are asked at once may come in either order."""
+        began = {}
+        for line in list(self.edgeward.log):
+            if found := re.match(r"(\S+) +\w+ +request_done request=(\S+) .*\btook_us=(\d+)", line):
+                said = datetime.datetime.fromisoformat(found[1]).timestamp() - (time.time() - time.monotonic())
+                began[found[2]] = said - int(found[3]) / 1e6
+        for record in self.records:
+            record.arrived = began.get(record.headers.get("x-edgeward-request-id"), record.arrived)
+
     def would_have_waited(self, record: Record) -> float:
         """Seconds from a request's arrival to the box's first token, had it waited."""
         before = [other for other in self.records if other.was_there and other.arrived < record.arrived]
@@ -693,6 +705,7 @@ class Rig:
 
     def report(self) -> bool:
         """Prints it; whether all is as wanted."""
+        self.heard()
         records = sorted(self.records, key=lambda record: record.arrived)
         failures = [record for record in records if record.error]
         left = [(record, self.would_have_waited(record)) for record in records if record.target == "cloud"]
