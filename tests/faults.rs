@@ -527,3 +527,155 @@ fn what_goes_upstream_is_clean() {
         assert_eq!((&sent["model"], &sent["messages"][0]["content"]), (&"m".into(), &"hi".into()));
     });
 }
+
+/// Who answers in a row of the README's table of what clients see.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Row {
+    Cloud,
+    /// The cloud too; the box's port is closed.
+    Off,
+    Box,
+    /// The box's beginning, then an error and an unclean end.
+    Broken,
+    /// The box's own 400.
+    GivenBack,
+    /// One error for all.
+    Error,
+}
+
+/// What the box does in each row, by words of its first column.
+const ROWS: [(&str, Row, &str); 10] = [
+    ("is not running", Row::Off, "REFUSE"),
+    ("killed while it reads the prompt", Row::Cloud, "SSE\nWAIT 60\nRST"),
+    (
+        "CUDA out of memory",
+        Row::Cloud,
+        "SSE\nWAIT 30\nD {\"error\":{\"message\":\"CUDA out of memory. Tried to allocate 2.00 GiB\",\"code\":500}}\nEND",
+    ),
+    ("its role, and hangs", Row::Cloud, "SSE\nD {ROLE}\nHANG 60000"),
+    ("keep-alive comments", Row::Cloud, "SSE\nEVERY 100 600 C : keep-alive\\n\\n\nCUT"),
+    ("ends at once with nothing", Row::Cloud, "SSE\nD [DONE]\nEND"),
+    // Longer than the deadline for a first token.
+    (
+        "computes a long prompt",
+        Row::Box,
+        "SSE\nWAIT 400\nD {PROGRESS 100}\nWAIT 400\nD {PROGRESS 200}\nWAIT 400\nD {TOKEN}\nD {STOP}\nD [DONE]\nEND",
+    ),
+    ("dies in mid-answer", Row::Broken, "SSE\nD {TOKEN}\nWAIT 30\nCUT"),
+    (
+        "refuses the request as invalid",
+        Row::GivenBack,
+        "REPLY 400 application/json | {\"error\":{\"message\":\"temperature is not a number\"}}",
+    ),
+    ("everybody fails, and again", Row::Error, BROKEN),
+];
+
+const BROKEN: &str = "REPLY 500 application/json | {\"error\":{\"message\":\"an internal error\"}}";
+
+/// Its frames are written short above.
+fn row_script(text: &str) -> Script {
+    let frame =
+        |rest: &str| format!("{{\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"model\":\"m\",{rest}}}");
+    let delta = |delta: &str, finish: &str| {
+        frame(&format!("\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":{finish}}}]"))
+    };
+    let progress = |done: u32| {
+        frame(&format!(
+            "\"choices\":[],\"prompt_progress\":{{\"total\":900,\"cache\":0,\"processed\":{done},\"time_ms\":1}}"
+        ))
+    };
+    let text = text
+        .replace("{ROLE}", &delta("{\"role\":\"assistant\",\"content\":\"\"}", "null"))
+        .replace("{TOKEN}", &delta("{\"content\":\"the box\"}", "null"))
+        .replace("{STOP}", &delta("{}", "\"stop\""))
+        .replace("{PROGRESS 100}", &progress(100))
+        .replace("{PROGRESS 200}", &progress(200));
+    script(&text)
+}
+
+/// Each row of the README's table is what happens: who answers, and the header letter for letter.
+#[test]
+fn the_readme_says_what_clients_see() {
+    let readme = include_str!("../README.md");
+    let table = readme.split("## What the client sees when").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .filter(|line| line.starts_with("| ") && line.contains("`box:"))
+        .map(|line| line.trim_matches('|').rsplitn(3, '|').map(str::trim).collect())
+        .collect();
+    run(LIMIT, async {
+        let mut played = Vec::new();
+        for row in rows {
+            let [attempts, _, what] = row[..] else { panic!("not three columns: {row:?}") };
+            // What a healthy box does that is busy, or loads, is shown with a real one: tests/real/healthy.py.
+            if ["busy", "load"].iter().any(|word| what.contains(word) || attempts.contains(word)) {
+                continue;
+            }
+            let (words, who, text) = *ROWS
+                .iter()
+                .find(|(words, ..)| what.contains(words))
+                .unwrap_or_else(|| panic!("no script for the README's row \"{what}\""));
+            play_row(what, who, text, attempts.trim_matches('`')).await;
+            played.push(words);
+        }
+        let all = ROWS.map(|(words, ..)| words);
+        assert!(
+            all.iter().all(|words| played.contains(words)),
+            "rows without a line in the README: {played:?}"
+        );
+    });
+}
+
+async fn play_row(what: &str, who: Row, text: &str, attempts: &str) {
+    let cloud =
+        if who == Row::Error { SimServer::start(script(BROKEN)).await.unwrap() } else { cloud().await };
+    let (off, server) = (refused_port().unwrap(), SimServer::start(row_script(text)).await.unwrap());
+    let addr = if who == Row::Off { off.addr() } else { server.addr() };
+    let target = |name: &str, kind: &str, addr: SocketAddr, place: &str| {
+        format!(
+            "\n[[target]]\nname = \"{name}\"\nkind = \"{kind}\"\nurl = \"http://{addr}\"\nplace = \"{place}\"\n\
+             models = {{ \"x\" = \"m\" }}\n"
+        )
+    };
+    // Its script is for requests alone.
+    let quiet = "\n[memory]\nenabled = false\n[probe]\nenabled = false\n";
+    let config = CONFIG.to_owned()
+        + quiet
+        + &target("box", if who == Row::Box { "llamacpp" } else { "openai" }, addr, "local")
+        + &target("cloud", "openai", cloud.addr(), "cloud");
+    let edgeward = Edgeward::start(&config).await;
+    let answer = post(edgeward.addr, CHAT, &chat(true), &[]).await;
+    let said = said(Dialect::OpenaiChat, answer.status == 200, &answer.body);
+    let told = format!("{what}: {} {:?} {}", answer.status, said.errors, answer.text());
+    assert_eq!(answer.header("x-edgeward-attempts"), Some(attempts), "{told}");
+    let (status, clean) = (answer.status, answer.clean);
+    match who {
+        Row::Cloud | Row::Off => {
+            assert_eq!((status, clean, said.text), (200, true, healthy("cloud").text()), "{told}")
+        }
+        Row::Box => assert_eq!((status, clean, said.text.as_str()), (200, true, "the box"), "{told}"),
+        Row::Broken => {
+            assert_eq!(
+                (status, clean, said.text.as_str(), said.ended),
+                (200, false, "the box", false),
+                "{told}"
+            );
+            assert_eq!(said.errors.len(), 1, "{told}");
+        }
+        Row::GivenBack => {
+            assert!(status == 400 && answer.text().contains("temperature is not a number"), "{told}")
+        }
+        Row::Error => {
+            assert!(
+                status == 502 && ["box", "cloud"].iter().all(|name| answer.text().contains(name)),
+                "{told}"
+            );
+        }
+    }
+    let asked = match who {
+        Row::Cloud | Row::Off => 1,
+        Row::Error => 2,
+        Row::Box | Row::Broken | Row::GivenBack => 0,
+    };
+    assert_eq!(cloud.counts().requests, asked, "{told}");
+}

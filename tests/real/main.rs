@@ -267,3 +267,10 @@ fn the_openai_client_streams_embeds_and_leaves() {
     assert!(stdout.ends_with("done\n"), "{stdout}{stderr}");
     world.local.wait_idle();
 }
+
+#[test]
+fn a_healthy_slow_box_keeps_its_work() {
+    let _turn = world::take_turn();
+    let mut scenes = world::python("healthy.py");
+    translated::passes(scenes.args(["--quick", "--edgeward", env!("CARGO_BIN_EXE_edgeward")]));
+}

@@ -62,6 +62,7 @@ def parameters(args: argparse.Namespace) -> xllamacpp.CommonParams:
         params.cache_ram_mib = 0
     elif args.cache_ram is not None:
         params.cache_ram_mib = args.cache_ram
+    params.sleep_idle_seconds = args.sleep
     params.kv_unified = args.shared_ctx
     params.use_jinja = not args.no_jinja
     if args.tools:
@@ -97,6 +98,7 @@ def main() -> None:
     parser.add_argument("--tools", action="store_true", help="calls, by a template that knows tools: the model's own does not")
     parser.add_argument("--embeddings", action="store_true")
     parser.add_argument("--no-jinja", action="store_true", help="take no tools")
+    parser.add_argument("--sleep", type=int, default=-1, help="idle seconds after which the model is unloaded; -1: never")
     parser.add_argument("--shared-ctx", action="store_true", help="slots share the context and can exhaust it")
     args = parser.parse_args()
 

@@ -41,7 +41,8 @@ models = {{ {models} }}
     (servers, format!("http://127.0.0.1:{port}"), Edgeward::configured(&config))
 }
 
-fn passes(client: &mut Command) {
+/// Runs a client to its end, which must be a good one.
+pub fn passes(client: &mut Command) {
     let output = client.output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{stdout}{stderr}");

@@ -448,6 +448,10 @@ fn a_real_vllms_refusals() {
         let (Some(cause), Some(status), Some(body)) = (parts.next(), parts.next(), parts.next()) else {
             panic!("{line}")
         };
-        assert_eq!(format!("{:?}", classify_status(status.parse().unwrap(), body.as_bytes())), cause, "{body}");
+        assert_eq!(
+            format!("{:?}", classify_status(status.parse().unwrap(), body.as_bytes())),
+            cause,
+            "{body}"
+        );
     }
 }
