@@ -111,6 +111,8 @@ const TABLE: &[(Cause, &[Needle])] = &[
         Cause::Overloaded,
         &[
             One("server busy"),
+            // vLLM 0.32 with `--max-num-queued-reqs`, recorded.
+            One("engine is currently busy"),
             One("maximum pending requests"),
             One("overloaded"),
             One("queue is full"),
