@@ -535,6 +535,10 @@ enum Row {
     /// The cloud too; the box's port is closed.
     Off,
     Box,
+    /// The box, a client that wants the whole answer.
+    BoxWhole,
+    /// The cloud, such a client.
+    CloudWhole,
     /// The box's beginning, then an error and an unclean end.
     Broken,
     /// The box's own 400.
@@ -544,7 +548,7 @@ enum Row {
 }
 
 /// What the box does in each row, by words of its first column.
-const ROWS: [(&str, Row, &str); 10] = [
+const ROWS: [(&str, Row, &str); 13] = [
     ("is not running", Row::Off, "REFUSE"),
     ("killed while it reads the prompt", Row::Cloud, "SSE\nWAIT 60\nRST"),
     (
@@ -557,9 +561,20 @@ const ROWS: [(&str, Row, &str); 10] = [
     ("ends at once with nothing", Row::Cloud, "SSE\nD [DONE]\nEND"),
     // Longer than the deadline for a first token.
     (
-        "computes a long prompt",
+        "is seen to work",
         Row::Box,
         "SSE\nWAIT 400\nD {PROGRESS 100}\nWAIT 400\nD {PROGRESS 200}\nWAIT 400\nD {TOKEN}\nD {STOP}\nD [DONE]\nEND",
+    ),
+    (
+        "computes a long whole answer",
+        Row::BoxWhole,
+        "SSE\nWAIT 100\nD {TOKEN}\nEVERY 300 6 D {NOTHING}\nD {STOP}\nD [DONE]\nEND",
+    ),
+    ("dies in the middle of that whole answer", Row::CloudWhole, "SSE\nD {TOKEN}\nWAIT 30\nRST"),
+    (
+        "cannot serve this one",
+        Row::Cloud,
+        "REPLY 400 application/json | {\"error\":{\"message\":\"\\\"auto\\\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set\"}}",
     ),
     ("dies in mid-answer", Row::Broken, "SSE\nD {TOKEN}\nWAIT 30\nCUT"),
     (
@@ -587,6 +602,7 @@ fn row_script(text: &str) -> Script {
     let text = text
         .replace("{ROLE}", &delta("{\"role\":\"assistant\",\"content\":\"\"}", "null"))
         .replace("{TOKEN}", &delta("{\"content\":\"the box\"}", "null"))
+        .replace("{NOTHING}", &delta("{\"content\":\"\"}", "null"))
         .replace("{STOP}", &delta("{}", "\"stop\""))
         .replace("{PROGRESS 100}", &progress(100))
         .replace("{PROGRESS 200}", &progress(200));
@@ -609,6 +625,10 @@ fn the_readme_says_what_clients_see() {
             let [attempts, _, what] = row[..] else { panic!("not three columns: {row:?}") };
             // What a healthy box does that is busy, or loads, is shown with a real one: tests/real/healthy.py.
             if ["busy", "load"].iter().any(|word| what.contains(word) || attempts.contains(word)) {
+                continue;
+            }
+            // Which depends on the request: tests/server/refusals.rs.
+            if what.contains("`max_tokens`") {
                 continue;
             }
             let (words, who, text) = *ROWS
@@ -644,13 +664,18 @@ async fn play_row(what: &str, who: Row, text: &str, attempts: &str) {
         + &target("box", if who == Row::Box { "llamacpp" } else { "openai" }, addr, "local")
         + &target("cloud", "openai", cloud.addr(), "cloud");
     let edgeward = Edgeward::start(&config).await;
-    let answer = post(edgeward.addr, CHAT, &chat(true), &[]).await;
-    let said = said(Dialect::OpenaiChat, answer.status == 200, &answer.body);
+    let streams = !matches!(who, Row::BoxWhole | Row::CloudWhole);
+    let answer = post(edgeward.addr, CHAT, &chat(streams), &[]).await;
+    let said = said(Dialect::OpenaiChat, streams && answer.status == 200, &answer.body);
     let told = format!("{what}: {} {:?} {}", answer.status, said.errors, answer.text());
     assert_eq!(answer.header("x-edgeward-attempts"), Some(attempts), "{told}");
     let (status, clean) = (answer.status, answer.clean);
     match who {
         Row::Cloud | Row::Off => {
+            assert_eq!((status, clean, said.text), (200, true, healthy("cloud").text()), "{told}")
+        }
+        Row::BoxWhole => assert_eq!((status, clean, said.text.as_str()), (200, true, "the box"), "{told}"),
+        Row::CloudWhole => {
             assert_eq!((status, clean, said.text), (200, true, healthy("cloud").text()), "{told}")
         }
         Row::Box => assert_eq!((status, clean, said.text.as_str()), (200, true, "the box"), "{told}"),
@@ -673,9 +698,9 @@ async fn play_row(what: &str, who: Row, text: &str, attempts: &str) {
         }
     }
     let asked = match who {
-        Row::Cloud | Row::Off => 1,
+        Row::Cloud | Row::CloudWhole | Row::Off => 1,
         Row::Error => 2,
-        Row::Box | Row::Broken | Row::GivenBack => 0,
+        Row::Box | Row::BoxWhole | Row::Broken | Row::GivenBack => 0,
     };
     assert_eq!(cloud.counts().requests, asked, "{told}");
 }
