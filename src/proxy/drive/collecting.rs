@@ -38,11 +38,11 @@ impl Driver {
                 }
             }
             Some(Err(failure)) if !collector.is_whole() => return self.failed(failure),
-            Some(Err(_)) | None => return self.collected(collector),
+            Some(Err(_)) | None => return self.collected(*collector),
         }
         if collector.is_done() && !collector.is_answering() {
             // An empty answer, to which nothing more comes.
-            return self.collected(collector);
+            return self.collected(*collector);
         }
         if let Some(action) = self.hold(&mut memory, collector.bytes()).await {
             return action;
@@ -65,7 +65,7 @@ impl Driver {
     }
 
     /// Nothing more comes, or is waited for.
-    pub(super) fn collected(&mut self, mut collector: Box<Collector>) -> Action {
+    pub(super) fn collected(&mut self, mut collector: Collector) -> Action {
         match collector.end() {
             Ok(body) => self.whole(body),
             Err(failure) => self.failed(failure),

@@ -65,7 +65,7 @@ impl Driver {
                 let verdict = gate.expire(cause);
                 self.judged(gate, Bytes::new(), verdict)
             }
-            Stage::Collecting(collector, _) if collector.is_whole() => self.collected(collector),
+            Stage::Collecting(collector, _) if collector.is_whole() => self.collected(*collector),
             _ => self.failed(Failure::new(cause)),
         }
     }
