@@ -101,7 +101,7 @@ fn what_it_sees_is_recorded_of_the_running_one() {
             trace.push_str(&answer.text());
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
-        assert!(trace.starts_with("edgeward-trace 1 ") && trace.contains("\nu 0 "), "{trace}");
+        assert!(trace.starts_with("edgeward-trace 1 ") && trace.contains("\nk "), "{trace}");
         let other = [("origin", "http://elsewhere.example")];
         let refused = ask(program.addr, "POST", "/edgeward/trace", &other, "{}").await;
         assert_eq!(refused.status, 403, "{}", refused.text());
