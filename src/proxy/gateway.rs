@@ -391,10 +391,12 @@ impl Gateway {
         since.map_or(0, |since| since.as_secs())
     }
 
-    /// Where a target's data goes.
+    /// Where a target computes `model`, as clients name it: a local Ollama passes some on to a cloud.
     #[must_use]
-    pub fn place(&self, target: usize) -> Option<&'static str> {
-        self.config.targets.get(target).map(|target| target.place.as_str())
+    pub fn place(&self, target: usize, model: &str) -> Option<&'static str> {
+        let target = self.config.targets.get(target)?;
+        let away = target.models.resolve(model).is_some_and(memory::facts::ollama_cloud);
+        Some(if away { Place::Cloud } else { target.place }.as_str())
     }
 
     /// What its operator can do about such a death of `target`.
