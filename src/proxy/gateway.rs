@@ -14,6 +14,7 @@ use super::cancel::Live;
 use super::deaths::{Deaths, Server};
 use super::facts::{Local, Locals};
 use super::places::Places;
+use super::refused::Refused;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
 use super::trace::Tap;
@@ -70,6 +71,8 @@ pub struct Process {
     pub locals: Locals,
     /// What memory the box usually lives with.
     pub usual: Usual,
+    /// The changed configuration that could not be used, until one can.
+    pub refused: RefCell<Option<Refused>>,
     /// What is recorded of the watchdog.
     pub tap: RefCell<Tap>,
     /// Pictures and files of clients' earlier turns.
@@ -169,6 +172,7 @@ impl Gateway {
                 room: Cell::default(),
                 locals,
                 usual,
+                refused: RefCell::default(),
                 tap: RefCell::default(),
                 media: RefCell::default(),
                 visits: OnceCell::new(),
