@@ -39,7 +39,7 @@ pub fn record(
     };
     asked.tell(err)?;
     let config = asked.config;
-    let running = every.is_none() && fetch(&config).is_ok();
+    let running = every.is_none() && fetch(&config, "?begin").is_ok();
     if running {
         writeln!(err, "edgeward: recording the one that runs")?;
     }
@@ -65,9 +65,9 @@ pub fn record(
     }
 }
 
-/// What a running one has to tell since it was last asked.
-fn fetch(config: &Config) -> io::Result<Vec<u8>> {
-    match ask::ask(config, "POST", "/edgeward/trace", "text/plain", "{}") {
+/// What a running one has to tell since it was last asked, or since `?begin`.
+fn fetch(config: &Config, query: &str) -> io::Result<Vec<u8>> {
+    match ask::ask(config, "POST", &format!("/edgeward/trace{query}"), "text/plain", "{}") {
         Ok(said) if said.status == 200 => Ok(said.body),
         Ok(said) => Err(io::Error::other(ask::not_heard(said.status))),
         Err(why) => Err(io::Error::other(why)),
@@ -86,7 +86,7 @@ async fn fetched(config: &Config, time: Option<Duration>, mut out: File) -> io::
             _ = interrupt.recv() => true,
             _ = terminate.recv() => true,
         };
-        let lines = fetch(config)?;
+        let lines = fetch(config, "")?;
         out.write_all(&lines)?;
         count += lines.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"s ")).count() as u64;
         if over {

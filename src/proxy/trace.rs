@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use http::{HeaderMap, Response, StatusCode};
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
 
 use super::auth::Client;
 use super::gateway::Gateway;
@@ -72,17 +73,21 @@ impl Tap {
     }
 }
 
-/// `POST /edgeward/trace`: the lines since the last time; from the first time on there are some.
+/// `POST /edgeward/trace`: the lines since the last time; from the first time on there are some. With `?begin` it is a
+/// trace of its own from here on: what somebody recorded a moment ago is not gone on with.
 ///
 /// # Errors
 /// 403 for who is no operator.
 pub fn answer(
     gateway: &Gateway,
     client: &Client,
-    headers: &HeaderMap,
+    request: &Request<Incoming>,
 ) -> Result<Response<ClientBody>, Problem> {
-    operator::may_change(client, headers)?;
+    operator::may_change(client, request.headers())?;
     let mut tap = gateway.process.tap.borrow_mut();
+    if request.uri().query() == Some("begin") {
+        *tap = Tap::default();
+    }
     tap.asked = Some(now());
     Ok(text(StatusCode::OK, std::mem::take(&mut tap.lines)))
 }
