@@ -53,3 +53,63 @@ impl State {
         small(used, each);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{Event, step};
+    use super::*;
+    use crate::config::{Board, Memory};
+    use crate::memory::{Field, Sample, Terms, board};
+    use crate::time::now;
+
+    /// To the last number: what is left out of [`State::numbers`] makes a replay differ some time later.
+    #[test]
+    fn what_is_known_makes_a_new_state_the_same() {
+        let (terms, start) = (Terms::new(&Memory::default(), board::of(Board::JetsonOrin)), now());
+        let (mut state, mut sample) = (State::new(terms, start), Sample::default());
+        assert_eq!(state.known(), []);
+        sample.set(Field::Total, 8 << 20);
+        for second in 0..300_u64 {
+            let at = start + Duration::from_secs(second);
+            match second {
+                100 => state.note(Event::Resident(7), at),
+                150 => state.note(Event::Loading(1 << 20), at),
+                160 => state.note(Event::Loaded, at),
+                290 => state.note(Event::Loading(2 << 20), at),
+                _ => {}
+            }
+            // It breathes, falls to the floor, has something killed, and begins to fall again.
+            let fall = second % 250 * 32_000;
+            sample.set(Field::Available, (7_u64 << 20).saturating_sub(second % 7 * 30_000 + fall));
+            sample.set(Field::SwapIn, second * second);
+            sample.set(Field::Kills, second / 240);
+            step(&mut state, &sample, at);
+        }
+        let mut same = State::new(terms, start);
+        state.known().into_iter().for_each(|(at, number)| same.know(at, number));
+        assert_eq!(format!("{same:?}"), format!("{state:?}"));
+    }
+
+    /// A file may hold anything.
+    #[test]
+    fn no_number_makes_it_panic() {
+        let (terms, start) = (Terms::new(&Memory::default(), board::of(Board::Generic)), now());
+        let mut sample = Sample::default();
+        sample.set(Field::Total, 8 << 20);
+        sample.set(Field::Available, 4 << 20);
+        let mut count = 0;
+        State::new(terms, start).numbers(&mut |number| {
+            count += 1;
+            number
+        });
+        for number in [1, u64::from(u32::MAX), u64::MAX] {
+            let mut state = State::new(terms, start);
+            (0..=count).for_each(|at| state.know(at, number));
+            for second in 0..3 {
+                step(&mut state, &sample, start + Duration::from_secs(second));
+            }
+        }
+    }
+}
