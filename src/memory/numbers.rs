@@ -20,6 +20,6 @@ pub(super) fn maybe(number: &mut Option<u32>, each: &mut Each<'_>) {
 /// Several that are there or missing together: the first says it.
 pub(super) fn together<const N: usize>(numbers: Option<[u64; N]>, each: &mut Each<'_>) -> Option<[u64; N]> {
     let there = each(numbers.is_some().into()) != 0;
-    let numbers = numbers.unwrap_or([0; N]).map(|number| each(number));
+    let numbers = numbers.unwrap_or([0; N]).map(each);
     there.then_some(numbers)
 }

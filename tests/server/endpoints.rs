@@ -335,6 +335,7 @@ fn status_and_check_say_what_runs_and_by_their_code_whether() {
         let program = Program::start(&format!("{key}{}", target("a", "openai", &server, ""))).await;
         let status = command_in(&program, "status").await;
         assert_eq!(status.status.code(), Some(0));
+        assert_eq!(ask(program.addr, "POST", "/edgeward/trace", &[], "{}").await.status, 200);
         assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 401);
         for verb in ["run", "check", "status"] {
             let bad =
