@@ -57,7 +57,7 @@ impl Running {
             0 => String::new(),
             more => format!(" (and {more} more: edgeward check)"),
         };
-        writeln!(err, "edgeward: the file has a mistake, what runs is asked all the same: {first}{more}")
+        writeln!(err, "edgeward: going on in spite of the file: {first}{more}")
     }
 }
 

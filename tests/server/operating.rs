@@ -350,13 +350,13 @@ fn a_mistake_in_the_file_keeps_nobody_from_asking_and_status_tells_of_it() {
         assert!(code == Some(0) && flowing.contains("is refused since 2"), "{text}{err}");
         assert!(flowing.contains(&format!("line {line}: limit: is not a key")), "{text}");
         assert!(
-            err.contains("the file has a mistake") && err.contains("(and 3 more: edgeward check)"),
+            err.contains("in spite of the file") && err.contains("(and 3 more: edgeward check)"),
             "{err}"
         );
         let (code, _, err) = said(beside(&program, &["record", "--for", "1ms", "memory.trace"], &[])).await;
         assert!(code == Some(0) && err.contains("recording the one that runs"), "{err}");
         let (code, _, err) = said(beside(&program, &["boards"], &[])).await;
-        assert!(code == Some(0) && err.contains("the file has a mistake"), "{err}");
+        assert!(code == Some(0) && err.contains("in spite of the file"), "{err}");
         let (code, text, err) = said(beside(&program, &["support", "--output=-"], &[])).await;
         assert!(code == Some(0) && text.contains("== configuration\nin use:\n"), "{text}{err}");
         let child = beside(&program, &["drill", "--yes"], &[]).spawn().unwrap();
