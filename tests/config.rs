@@ -524,11 +524,51 @@ fn the_program_checks_and_tells_by_its_exit_code() {
     assert!(text(&output.stderr).contains("is not UTF-8 from byte 11 on"));
 }
 
+/// An operator's shell has neither the unit's credentials nor its environment.
+#[test]
+fn a_key_for_the_service_alone_is_a_warning_to_check_and_a_mistake_to_run() {
+    let folder = Folder::new("operator");
+    let file = "[[key]]\nname = \"one\"\nenv = \"KEY_ONE\"\n[[key]]\nname = \"two\"\ncredential = \"two\"\n\
+                [[target]]\nname = \"cloud\"\nkind = \"openai\"\nurl = \"https://api.openai.com\"\n\
+                models = { \"*\" = \"m\" }\nkey = { credential = \"openai\" }\n";
+    let good = folder.write("operator.toml", file, 0o644);
+    let output = edgeward(&["check", "-c", good.to_str().expect("path")]);
+    let said = text_of(&output);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{said}");
+    for part in
+        [":3: key \"one\".env: ", ":6: key \"two\".credential: ", ":12: target \"cloud\".key.credential: "]
+    {
+        let line = said.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {said}"));
+        assert!(line.contains("that is for the service to read, and was not checked"), "{line}");
+    }
+    assert!(said.contains("cloud, group fallback, with a key") && !said.contains("has no key"), "{said}");
+    let strict = config::load(&good, &|_: &str| None).expect_err("the service needs them");
+    assert_eq!(strict.0.len(), 3, "{strict}");
+
+    // What no environment has, and what is there and wrong, is a mistake here too.
+    for wrong in
+        ["key = { env = \"sk-proj-0123456789abcdef0123\" }", "key = { file = \"empty.pem\" }", "context = 0"]
+    {
+        let path =
+            folder.write("wrong.toml", file.replace("key = { credential = \"openai\" }", wrong), 0o644);
+        let output = edgeward(&["check", "-c", path.to_str().expect("path")]);
+        assert_eq!(output.status.code(), Some(78), "{wrong}: {}", text_of(&output));
+    }
+}
+
+fn text_of(output: &Output) -> String {
+    format!("{}{}", text(&output.stdout), text(&output.stderr))
+}
+
 #[test]
 fn the_program_knows_its_commands() {
     for (args, code, part) in [
         (&["--version"][..], 0, env!("CARGO_PKG_VERSION")),
         (&["--help"], 0, "usage: edgeward COMMAND"),
+        (&["help"], 0, "usage: edgeward COMMAND"),
+        (&["help", "drill"], 0, "example: edgeward drill --target box --requests 3"),
+        (&["status", "--help"], 0, "example: edgeward status"),
+        (&["help", "drlil"], 2, "did you mean drill?"),
         (&["check", "--help"], 0, "edgeward check"),
         (&[], 2, "edgeward check"),
         (&["chekc"], 2, "did you mean check?"),

@@ -94,7 +94,7 @@ const WALL: &[(&str, &str)] = &[
     ("proxy/head.rs", "Retry-After as a date becomes a duration"),
     ("proxy/upstream/tls.rs", "certificates' validity"),
     ("proxy/gateway.rs", "sees that it was set"),
-    ("proxy/operator.rs", "says that it is wrong"),
+    ("proxy/operator.rs", "says that it is wrong, and since when a file is refused"),
     ("cli/footing.rs", "says that it is wrong"),
     ("cli/support/mod.rs", "the bundle's date"),
 ];

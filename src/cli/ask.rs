@@ -5,10 +5,10 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use crate::config::{self, Config, Env, Problems};
+use crate::config::{self, Config, DEFAULT_PATH, Env, Problems, Reader, Seen};
 use crate::limits;
 
 /// How long a running one may take to answer.
@@ -17,26 +17,48 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Where the packaged unit has its operators' socket.
 const UNIT_SOCKET: &str = "/run/edgeward/admin.sock";
 
-/// The configuration of the one that is asked. Where it has mistakes here, the operators' socket in its usual place may
-/// do: keys that systemd passes to the unit are not in an operator's shell.
-///
-/// # Errors
-/// The mistakes, where no such socket is there.
-pub(super) fn running(path: Option<&Path>, env: &Env<'_>) -> Result<Config, Problems> {
-    let problems = match config::load_or_discover(path, env) {
-        Ok(loaded) => return Ok(loaded.config),
-        Err(problems) => problems,
-    };
-    let usual = usual(env);
-    let there = usual.admin_listen.as_ref().is_some_and(|socket| socket.exists());
-    if there { Ok(usual) } else { Err(problems) }
+/// The configuration of a running one, as far as it can be read in this shell. To ask it `listen` and `admin_listen` are
+/// enough: a mistake elsewhere in the file keeps nobody from asking.
+pub(super) struct Running {
+    /// What could not be understood has its default.
+    pub config: Config,
+    /// The mistakes.
+    pub problems: Problems,
 }
 
-/// A running one without a file, or in its unit.
-pub(super) fn usual(env: &Env<'_>) -> Config {
-    let mut config = config::discover(env, &[]).config;
-    config.admin_listen.get_or_insert_with(|| PathBuf::from(UNIT_SOCKET));
-    config
+impl Running {
+    /// By the file at `path`, or in its usual place, or without one.
+    ///
+    /// # Errors
+    /// The file that was named cannot be read.
+    pub fn new(path: Option<&Path>, env: &Env<'_>) -> Result<Self, Problems> {
+        let usual = path.is_none_or(|path| path == Path::new(DEFAULT_PATH));
+        let Seen { config, problems, .. } = config::see(path, env, Reader::Operator);
+        let mut config = match config {
+            Some(config) => config,
+            None if usual => config::discover(env, &[]).config,
+            None => return Err(problems),
+        };
+        // systemd names it to the service alone, by RUNTIME_DIRECTORY.
+        let socket = Path::new(UNIT_SOCKET);
+        if usual && socket.exists() {
+            config.admin_listen.get_or_insert_with(|| socket.to_owned());
+        }
+        Ok(Running { config, problems })
+    }
+
+    /// Says that there are mistakes, if there are, and that they are in nobody's way.
+    ///
+    /// # Errors
+    /// Only when `err` cannot be written.
+    pub fn tell(&self, err: &mut dyn Write) -> io::Result<()> {
+        let Some(first) = self.problems.0.first() else { return Ok(()) };
+        let more = match self.problems.0.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more: edgeward check)"),
+        };
+        writeln!(err, "edgeward: going on in spite of the file: {first}{more}")
+    }
 }
 
 /// What a running one answered.

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use tokio::runtime;
 
+use super::ask::Running;
 use super::{EXIT_CONFIG, EXIT_GOOD};
-use crate::config::{self, Board, Config, Env, Memory, show_bytes};
+use crate::config::{Board, Config, Env, Memory, show_bytes};
 use crate::limits::MIB;
 use crate::memory::gpu::{Gpu, Sight};
 use crate::memory::{Axis, Decision, Field, State, advice, board, record, step};
@@ -28,13 +29,15 @@ pub fn boards(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let config = match config::load_or_discover(path, env) {
-        Ok(loaded) => loaded.config,
+    let running = match Running::new(path, env) {
+        Ok(running) => running,
         Err(problems) => {
             writeln!(err, "{problems}")?;
             return Ok(EXIT_CONFIG);
         }
     };
+    running.tell(err)?;
+    let config = running.config;
     let memory = &config.memory;
     let (helper, found) = asked(&config, env)?;
     let mut sampler = Sampler::new(memory);

@@ -4,9 +4,10 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::{EXIT_CONFIG, EXIT_GOOD, footing};
-use crate::config::{self, Env};
+use crate::config::{self, Env, Reader};
 
-/// Checks the configuration that `run` would start with, and gives the exit code.
+/// Checks the configuration that `run` would start with, and gives the exit code. A key that only the service may read
+/// is a warning: this may be an operator's shell.
 /// Mistakes go to `err`, one a line and a count; the plan of a good one goes to `out`.
 ///
 /// # Errors
@@ -17,7 +18,7 @@ pub fn check(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    match config::load_or_discover(config, env) {
+    match config::see(config, env, Reader::Operator).loaded() {
         Ok(loaded) => {
             out.write_all(config::plan_text(&loaded.config, &loaded.warnings).as_bytes())?;
             let limits = &loaded.config.limits;

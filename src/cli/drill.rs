@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::ask::{Said, ask, not_heard, running};
+use super::ask::{Running, Said, ask, not_heard};
 use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
 use crate::config::{Config, Env};
 use crate::limits;
@@ -31,13 +31,15 @@ pub fn drill(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let config = match running(path, env) {
-        Ok(config) => config,
+    let running = match Running::new(path, env) {
+        Ok(running) => running,
         Err(problems) => {
             writeln!(err, "{problems}")?;
             return Ok(EXIT_CONFIG);
         }
     };
+    running.tell(err)?;
+    let config = running.config;
     let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&format!("cannot wait for a signal: {error}"), err),

@@ -20,6 +20,7 @@ mod demo;
 mod drill;
 mod fixed;
 mod footing;
+mod help;
 mod listeners;
 mod reload;
 mod run;
@@ -33,6 +34,7 @@ pub use check::check;
 #[cfg(feature = "sim")]
 pub use demo::demo;
 pub use drill::drill;
+pub use help::help;
 pub use run::run;
 pub use status::status;
 pub use support::support;
@@ -127,56 +129,113 @@ impl std::error::Error for Usage {}
 /// A command, as `--help` tells it.
 struct About {
     name: &'static str,
-    /// What it takes.
-    options: &'static [&'static str],
+    /// What it takes, and what each is for.
+    options: &'static [(&'static str, &'static str)],
     /// The same, as people write it.
     usage: &'static str,
     does: &'static str,
+    example: &'static str,
 }
 
-const fn about(name: &'static str, does: &'static str) -> About {
-    About { name, options: &["--config"], usage: " [--config FILE]", does }
+impl About {
+    fn takes(&self, option: &str) -> bool {
+        self.options.iter().any(|(name, _)| *name == option)
+    }
 }
 
-const fn later(name: &'static str, does: &'static str) -> About {
-    About { name, options: &[], usage: "", does }
-}
+const CONFIG: (&str, &str) = ("--config", "the configuration");
+/// Of those that ask a running one.
+const ASKS: (&str, &str) = ("--config", "the running one's configuration: where it listens");
 
 /// Each command.
 const COMMANDS: [About; 10] = [
-    about("run", "serve, until SIGTERM"),
-    about("check", "show every mistake in the configuration, or what it does"),
-    about("status", "show a running edgeward's targets"),
+    About {
+        name: "run",
+        options: &[CONFIG],
+        usage: " [--config FILE]",
+        does: "serve, until SIGTERM",
+        example: "edgeward run --config edgeward.toml",
+    },
+    About {
+        name: "check",
+        options: &[CONFIG],
+        usage: " [--config FILE]",
+        does: "show every mistake in the configuration, or what it does",
+        example: "edgeward check --config edgeward.toml",
+    },
+    About {
+        name: "status",
+        options: &[ASKS],
+        usage: " [--config FILE]",
+        does: "show a running edgeward's targets",
+        example: "edgeward status",
+    },
     About {
         name: "drill",
-        options: &["--config", "--target", "--requests", "--share", "--for", "--yes"],
+        options: &[
+            ("--target", "which target fails; without it the local one that is asked first"),
+            ("--requests", "how many requests fail there; without it the next one"),
+            ("--share", "or such a share of the requests"),
+            ("--for", "and for how long, ten minutes at most"),
+            ("--yes", "also where clients would see errors"),
+            ASKS,
+        ],
         usage: " [--target NAME] [--requests N | --share P% --for TIME] [--yes] [--config FILE]",
         does: "fail a target on purpose for a few requests, and say what clients saw",
+        example: "edgeward drill --target box --requests 3",
     },
     About {
         name: "support",
-        options: &["--config", "--output"],
+        options: &[
+            ("--output", "the new file, or - for the terminal; without it one named by the date"),
+            ASKS,
+        ],
         usage: " [--output FILE] [--config FILE]",
         does: "write what a bug report needs into one file, without keys and prompts",
+        example: "edgeward support --output report.txt",
     },
-    later("ledger", "what was asked, answered and paid (not in this build yet)"),
-    about("boards", "show which board this is, what tells of its memory, and what is missing"),
+    About {
+        name: "ledger",
+        options: &[],
+        usage: "",
+        does: "what was asked, answered and paid (not in this build yet)",
+        example: "edgeward ledger",
+    },
+    About {
+        name: "boards",
+        options: &[CONFIG],
+        usage: " [--config FILE]",
+        does: "show which board this is, what tells of its memory, and what is missing",
+        example: "edgeward boards",
+    },
     About {
         name: "record",
-        options: &["--config", "--for", "--every"],
+        options: &[
+            ("--for", "how long; without it until Ctrl-C"),
+            ("--every", "look so often oneself; without it what a running one sees is recorded"),
+            ASKS,
+        ],
         usage: " [--for TIME] [--every TIME] [--config FILE] FILE",
         does: "write each sample of memory, and what is decided on it, into a new file",
+        example: "edgeward record --for 5m memory.trace",
     },
     About {
         name: "replay",
-        options: &["--looks"],
+        options: &[("--looks", "only the samples at which the watchdog would have looked")],
         usage: " [--looks] FILE",
         does: "judge a record again, or what of it the watchdog would have looked at, and show its alarms",
+        example: "edgeward replay memory.trace",
     },
-    later("demo", "two simulated servers, and the gateway before them"),
+    About {
+        name: "demo",
+        options: &[],
+        usage: "",
+        does: "two simulated servers, and the gateway before them",
+        example: "edgeward demo",
+    },
 ];
 
-/// Each option, and what it needs behind it.
+/// Each option, and what it needs behind it: in a word, a colon and an example.
 const OPTIONS: [(&str, Option<&str>); 11] = [
     ("--config", Some("a file: --config /etc/edgeward/edgeward.toml")),
     ("--target", Some("a target's name: --target box")),
@@ -252,6 +311,7 @@ where
                 file = Some(PathBuf::from(word));
                 continue;
             }
+            Some(Arg::Value(word)) if word == HELP && command.is_none() => "--help".to_owned(),
             Some(Arg::Value(word)) => {
                 command = Some(one_command(&word.to_string_lossy(), command)?);
                 continue;
@@ -288,9 +348,10 @@ where
             "what shall it do? edgeward run serves, edgeward check shows what it would do".to_owned(),
         ));
     };
-    let allowed = COMMANDS.iter().find(|about| about.name == command).map_or(&[][..], |about| about.options);
-    if let Some((option, _)) = given.0.iter().find(|(option, _)| !allowed.contains(option)) {
-        return Err(Usage(format!("{command} takes no {option}")));
+    if let Some(about) = COMMANDS.iter().find(|about| about.name == command)
+        && let Some((option, _)) = given.0.iter().find(|(option, _)| !about.takes(option))
+    {
+        return Err(Usage(format!("{command} takes no {option}: edgeward {command}{}", about.usage)));
     }
     let config = given.path("--config");
     match command {
@@ -336,12 +397,15 @@ fn wanted(mut given: Given) -> Result<Wanted, Usage> {
     }
 }
 
+/// A command that tells of the others; `--help` in a word.
+const HELP: &str = "help";
+
 fn one_command(word: &str, earlier: Option<&'static str>) -> Result<&'static str, Usage> {
     let names = || COMMANDS.iter().map(|about| about.name);
     let Some(name) = names().find(|name| *name == word) else {
         return Err(match earlier {
             Some(earlier) => Usage(format!("{earlier} takes nothing behind it, but {word:?} is there")),
-            None => unknown("command", word, names()),
+            None => unknown("command", word, names().chain([HELP])),
         });
     };
     match earlier {
@@ -356,36 +420,6 @@ fn unknown<'n>(what: &str, word: &str, names: impl Iterator<Item = &'n str> + Cl
         None => format!("there are {}", names.collect::<Vec<_>>().join(", ")),
     };
     Usage(format!("there is no {what} {word:?}; {hint}"))
-}
-
-/// The text of `--help`, for all or for one command. Ends with a newline.
-#[must_use]
-pub fn help(command: Option<&str>) -> String {
-    let mut text = String::new();
-    match COMMANDS.iter().find(|about| Some(about.name) == command) {
-        Some(About { name, usage, does, .. }) => {
-            text.push_str(&format!("edgeward {name}{usage}: {does}\n"));
-        }
-        None => {
-            text.push_str(
-                "edgeward: one endpoint before a local model server, and a stream that outlives it\n\n",
-            );
-            text.push_str("usage: edgeward COMMAND [--config FILE]\n\n");
-            for About { name, does, .. } in &COMMANDS {
-                if *name != "demo" || cfg!(feature = "sim") {
-                    text.push_str(&format!("  {name:<8} {does}\n"));
-                }
-            }
-        }
-    }
-    text.push_str(&format!(
-        "\n  -c, --config FILE  the configuration; without it {} if there is one,\n\
-         \x20                    else local servers on their usual ports and clouds by their usual variables\n\
-         \x20 -h, --help         this\n  -V, --version      the version\n\n\
-         exit codes: {EXIT_GOOD} good, {EXIT_FAILED} failed, {EXIT_USAGE} wrong command line, {EXIT_CONFIG} wrong configuration\n",
-        crate::config::DEFAULT_PATH,
-    ));
-    text
 }
 
 /// The text of `--version`. Ends with a newline.
@@ -451,6 +485,10 @@ mod tests {
             ("-h", Command::Help(None)),
             ("check --help", Command::Help(Some("check"))),
             ("--help demo", Command::Help(Some("demo"))),
+            ("help", Command::Help(None)),
+            ("help help", Command::Help(None)),
+            ("help drill", Command::Help(Some("drill"))),
+            ("record --help", Command::Help(Some("record"))),
             ("--version", Command::Version),
             ("run -V", Command::Version),
         ] {
@@ -473,7 +511,11 @@ mod tests {
             ("run check", "one command at a time"),
             ("run fast", "takes nothing behind it"),
             ("demo --config f", "takes no --config"),
-            ("run --yes", "run takes no --yes"),
+            ("run --yes", "run takes no --yes: edgeward run [--config FILE]"),
+            ("help chekc", "did you mean check?"),
+            ("hlep", "did you mean help?"),
+            ("drill help", "drill takes nothing behind it, but \"help\" is there"),
+            ("drill --target box --reqests 3", "did you mean --requests?"),
             ("drill --requests many", "--requests needs a number: --requests 3, not \"many\""),
             ("drill --requests 1 --share 10% --for 1s", "goes without"),
             ("drill --share 10%", "go together"),
@@ -489,15 +531,5 @@ mod tests {
             let usage = parsed(line).expect_err(line).to_string();
             assert!(usage.contains(wanted), "{line}: {usage}");
         }
-    }
-
-    #[test]
-    fn help_names_every_command_and_code() {
-        let all = help(None);
-        for word in ["run", "check", "status", "drill", "support", "ledger", "--config", "--version", "78"] {
-            assert!(all.contains(word), "{word}");
-        }
-        assert!(help(Some("check")).starts_with("edgeward check [--config FILE]: "));
-        assert!(help(Some("demo")).starts_with("edgeward demo: "));
     }
 }

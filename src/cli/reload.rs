@@ -17,8 +17,10 @@ use crate::config::{self, Config, DEFAULT_PATH, Loaded, Problems};
 use crate::observe::reload_events as events;
 use crate::proxy::current::Current;
 use crate::proxy::gateway::Gateway;
+use crate::proxy::refused::Refused;
 use crate::proxy::rollout::{Candidate, Trial};
 use crate::proxy::upstream::ProxyRules;
+use crate::time::now;
 
 /// Where the configuration comes from.
 pub(super) struct Source {
@@ -97,11 +99,27 @@ impl Serving {
 
     /// A changed configuration for new requests; running ones keep theirs. One with mistakes changes nothing.
     pub fn reload(&mut self, by: By) {
-        let loaded = self.source.load(by).map_err(|problems| problems.to_string());
-        match loaded.and_then(|loaded| self.renew(loaded)) {
-            Ok(renewed) => self.take_up(renewed),
-            Err(why) => events::reload_failed(why.trim_end()),
-        }
+        let process = Rc::clone(&self.current.get().process);
+        let (why, refused) = match self.source.load(by) {
+            Err(problems) => (problems.to_string(), Refused::by_mistakes(problems, now())),
+            Ok(loaded) => {
+                let file = loaded.config.source.clone();
+                match self.renew(loaded) {
+                    Ok(renewed) => {
+                        process.refused.take();
+                        return self.take_up(renewed);
+                    }
+                    Err(why) => {
+                        let refused = Refused::unable(file.as_deref(), why.trim_end(), now());
+                        (why, Some(refused))
+                    }
+                }
+            }
+        };
+        events::reload_failed(why.trim_end());
+        let before = process.refused.borrow().as_ref().map(|before| before.since);
+        *process.refused.borrow_mut() =
+            refused.map(|refused| Refused { since: before.unwrap_or(refused.since), ..refused });
     }
 
     /// Everything that may fail. Nothing is changed yet.
@@ -260,7 +278,6 @@ mod tests {
     use super::*;
     use crate::cli::listeners::Open;
     use crate::route::budget::{Estimate, Used};
-    use crate::time::now;
 
     const OLD: &str =
         "[[target]]\nname = \"a\"\nkind = \"ollama\"\nurl = \"http://127.0.0.1:1\"\nspare = true\n";

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::ask::{get, running};
+use super::ask::{Running, get};
 use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
 use crate::config::{Config, Env};
 use crate::proxy::status_page::is_plain;
@@ -18,20 +18,27 @@ pub fn status(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let config = match running(path, env) {
-        Ok(config) => config,
+    let running = match Running::new(path, env) {
+        Ok(running) => running,
         Err(problems) => {
             writeln!(err, "{problems}")?;
             return Ok(EXIT_CONFIG);
         }
     };
-    match ask(&config) {
+    match ask(&running.config) {
         Ok(status) => {
             out.write_all(status.as_bytes())?;
+            out.flush()?;
+            running.tell(err)?;
             Ok(EXIT_GOOD)
         }
         Err(tried) => {
             writeln!(err, "edgeward: no status: {tried}")?;
+            // None starts with such a file.
+            if !running.problems.0.is_empty() {
+                writeln!(err, "{}", running.problems)?;
+                return Ok(EXIT_CONFIG);
+            }
             writeln!(
                 err,
                 "if none runs, start it with `edgeward run`; if it was started with another file, name that: --config F"

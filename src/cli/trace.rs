@@ -30,14 +30,16 @@ pub fn record(
     env: &Env<'_>,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let config = match ask::running(path, env) {
-        Ok(config) => config,
+    let asked = match ask::Running::new(path, env) {
+        Ok(asked) => asked,
         Err(problems) => {
             writeln!(err, "{problems}")?;
             return Ok(EXIT_CONFIG);
         }
     };
-    let running = every.is_none() && fetch(&config).is_ok();
+    asked.tell(err)?;
+    let config = asked.config;
+    let running = every.is_none() && fetch(&config, "?begin").is_ok();
     if running {
         writeln!(err, "edgeward: recording the one that runs")?;
     }
@@ -63,9 +65,9 @@ pub fn record(
     }
 }
 
-/// What a running one has to tell since it was last asked.
-fn fetch(config: &Config) -> io::Result<Vec<u8>> {
-    match ask::ask(config, "POST", "/edgeward/trace", "text/plain", "{}") {
+/// What a running one has to tell since it was last asked, or since `?begin`.
+fn fetch(config: &Config, query: &str) -> io::Result<Vec<u8>> {
+    match ask::ask(config, "POST", &format!("/edgeward/trace{query}"), "text/plain", "{}") {
         Ok(said) if said.status == 200 => Ok(said.body),
         Ok(said) => Err(io::Error::other(ask::not_heard(said.status))),
         Err(why) => Err(io::Error::other(why)),
@@ -84,7 +86,7 @@ async fn fetched(config: &Config, time: Option<Duration>, mut out: File) -> io::
             _ = interrupt.recv() => true,
             _ = terminate.recv() => true,
         };
-        let lines = fetch(config)?;
+        let lines = fetch(config, "")?;
         out.write_all(&lines)?;
         count += lines.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"s ")).count() as u64;
         if over {
@@ -184,6 +186,9 @@ struct Told {
     since: [Option<u64>; 2],
     /// Milliseconds under Amber, and under Red.
     under: [u64; 2],
+    /// When its first sample was taken: a running one counts from its own start.
+    begun: Option<u64>,
+    /// Since then.
     at: u64,
     killed: [Option<u32>; 2],
 }
@@ -206,20 +211,23 @@ impl Told {
             pressure: Pressure::Green,
             since: [None; 2],
             under: [0; 2],
+            begun: None,
             at: 0,
             killed: [None; 2],
         }
     }
 
     fn play(&mut self, entry: &Entry, out: &mut dyn Write) -> io::Result<()> {
-        if let (Some(due), Entry::Sample(ms, sample, _)) = (self.due, entry)
-            && *ms < due
-        {
+        let Entry::Sample(elapsed, sample, recorded) = entry else {
+            self.replay.play(entry);
+            return Ok(());
+        };
+        let ms = elapsed.saturating_sub(*self.begun.get_or_insert(*elapsed));
+        if self.due.is_some_and(|due| ms < due) {
             // When it was killed is known to the sample, whoever looked.
-            return self.kill(*ms, sample, out);
+            return self.kill(ms, sample, out);
         }
-        let decided = self.replay.play(entry);
-        let (Some(decision), Entry::Sample(ms, sample, recorded)) = (decided, entry) else { return Ok(()) };
+        let Some(decision) = self.replay.play(entry) else { return Ok(()) };
         self.samples += 1;
         self.differ += u64::from(decision != *recorded);
         self.due = self.due.map(|_| ms.saturating_add(decision.next.into()));
@@ -229,9 +237,9 @@ impl Told {
             Pressure::Amber => self.under[0] += passed,
             Pressure::Red => self.under[1] += passed,
         }
-        self.at = *ms;
+        self.at = ms;
         // A kill frees memory: what was seen before it counts.
-        self.kill(*ms, sample, out)?;
+        self.kill(ms, sample, out)?;
         self.turn(&decision, out)
     }
 
@@ -292,8 +300,7 @@ impl Told {
             _ => {
                 writeln!(
                     out,
-                    "{differ} decisions are not as they were recorded: another version judged then, or it had seen more \
-                     before"
+                    "{differ} decisions are not as they were recorded: another version judged then, or lines are missing"
                 )
             }
         }
@@ -336,6 +343,40 @@ mod tests {
         assert_eq!(record(), EXIT_FAILED, "an old one is not written over");
         assert!(String::from_utf8(err).unwrap().contains("name a new file"));
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// What is recorded of one that has run for long counts from its first sample, and is judged by what that one knew.
+    #[test]
+    fn a_record_of_one_that_runs_is_as_long_as_it_took() {
+        let (terms, start) = (Terms::new(&Memory::default(), board::of(Board::Generic)), now());
+        let mut state = State::new(terms, start);
+        let mut sample = Sample::default();
+        sample.set(Field::Total, 8 << 20);
+        let mut look = |state: &mut State, second: u64| {
+            // It breathes, and falls in the end: slopes, what is usual and signs in a row all count.
+            let fall = second.saturating_sub(1000) * 150_000;
+            sample.set(Field::Available, (4_u64 << 20).saturating_sub(second % 7 * 30_000 + fall));
+            let decision = step(state, &sample, start + Duration::from_secs(second));
+            Entry::Sample(second * 1000, sample, decision)
+        };
+        (0..1000).for_each(|second| _ = look(&mut state, second));
+        for begin in [1000, 1020] {
+            (1000..begin).for_each(|second| _ = look(&mut state, second));
+            let (mut told, mut out) = (Told::new(false, start), Vec::new());
+            told.play(&Entry::Terms(terms), &mut out).unwrap();
+            let mut line = [0; limits::MEMORY_LINE_BYTES];
+            for (at, number) in state.known() {
+                let length = recorder::write(&Entry::Known(at, number), &mut line).unwrap();
+                told.play(&recorder::read(&line[..length - 1]).unwrap(), &mut out).unwrap();
+            }
+            for second in begin..begin + 10 {
+                told.play(&look(&mut state, second), &mut out).unwrap();
+            }
+            told.end(&mut out).unwrap();
+            let said = String::from_utf8(out).unwrap();
+            assert!(said.contains("10 samples over 9.0 s; "), "{said}");
+            assert!(said.ends_with("each decision is as it was recorded\n"), "{said}");
+        }
     }
 
     #[test]

@@ -23,13 +23,34 @@ pub(super) fn secret(walk: &mut Walk<'_>, section: &Section<'_, '_>) -> Option<A
         "file" => from_file(walk, &named),
         _ => from_env(walk, &named),
     };
-    let secret = bytes.and_then(|bytes| check_secret(&bytes));
-    match secret {
+    match bytes.and_then(|bytes| check_secret(&bytes).map_err(Unread::from)) {
         Ok(value) => Some(At { value, spot: named.spot }),
-        Err(fault) => {
+        Err(Unread { fault, denied: true }) => {
+            walk.denied(&named.spot, fault);
+            Some(At { value: Secret::not_read(named.spot.line), spot: named.spot })
+        }
+        Err(Unread { fault, denied: false }) => {
             walk.fault(&named.spot, fault);
             None
         }
+    }
+}
+
+/// Why something was not read, and whether another process may read it: one with other rights, another environment.
+struct Unread<T = Fault> {
+    fault: T,
+    denied: bool,
+}
+
+impl<T> From<T> for Unread<T> {
+    fn from(fault: T) -> Self {
+        Unread { fault, denied: false }
+    }
+}
+
+impl<T> Unread<T> {
+    fn map<U>(self, to: impl FnOnce(T) -> U) -> Unread<U> {
+        Unread { fault: to(self.fault), denied: self.denied }
     }
 }
 
@@ -52,44 +73,57 @@ pub(super) fn check_secret(bytes: &[u8]) -> Result<Secret, Fault> {
     }
 }
 
-fn from_credential(walk: &mut Walk<'_>, name: &At<String>) -> Result<Vec<u8>, Fault> {
+fn from_credential(walk: &mut Walk<'_>, name: &At<String>) -> Result<Vec<u8>, Unread> {
     let value = &name.value;
     if value.contains(['/', '\0']) || value == "." || value == ".." {
         return Err(Fault::new(
             "is not the name of a systemd credential",
             "write the name alone, as LoadCredential=NAME:… has it; for a path use file = \"…\"",
-        ));
+        )
+        .into());
     }
     let Some(folder) = (walk.env)("CREDENTIALS_DIRECTORY").filter(|folder| !folder.is_empty()) else {
-        return Err(Fault::new(
+        let fault = Fault::new(
             "names a systemd credential, but CREDENTIALS_DIRECTORY is not set: systemd passed none",
             "add LoadCredential= to the unit; by hand: CREDENTIALS_DIRECTORY=/etc/credstore edgeward check",
-        ));
+        );
+        return Err(Unread { fault, denied: true });
     };
-    read_secret_file(walk, &name.spot, &Path::new(&folder).join(value)).map_err(|why| {
-        let what = format!("systemd's credential {} {why}", echo(value));
-        Fault::new(what, "add LoadCredential=NAME:/path/to/key to the unit, with the name that stands here")
+    read_secret_file(walk, &name.spot, &Path::new(&folder).join(value)).map_err(|unread| {
+        unread.map(|why| {
+            let what = format!("systemd's credential {} {why}", echo(value));
+            Fault::new(
+                what,
+                "add LoadCredential=NAME:/path/to/key to the unit, with the name that stands here",
+            )
+        })
     })
 }
 
-fn from_file(walk: &mut Walk<'_>, file: &At<String>) -> Result<Vec<u8>, Fault> {
+fn from_file(walk: &mut Walk<'_>, file: &At<String>) -> Result<Vec<u8>, Unread> {
     let path = beside_config(walk, &file.value);
-    read_secret_file(walk, &file.spot, &path).map_err(|why| {
-        Fault::new(
-            format!("the file {} {why}", echo(&file.value)),
-            "name a file that holds the key, and only that",
-        )
+    read_secret_file(walk, &file.spot, &path).map_err(|unread| {
+        unread.map(|why| {
+            let what = format!("the file {} {why}", echo(&file.value));
+            Fault::new(what, "name a file that holds the key, and only that")
+        })
     })
 }
 
-fn from_env(walk: &mut Walk<'_>, name: &At<String>) -> Result<Vec<u8>, Fault> {
-    match (walk.env)(&name.value) {
-        Some(value) => Ok(value.into_bytes()),
-        None => Err(Fault::new(
+fn from_env(walk: &mut Walk<'_>, name: &At<String>) -> Result<Vec<u8>, Unread> {
+    (walk.env)(&name.value).map(String::into_bytes).ok_or_else(|| Unread {
+        fault: Fault::new(
             format!("the environment variable {} is not set", echo(&name.value)),
             "write the variable's name, and set it where edgeward starts: EnvironmentFile= in its unit",
-        )),
-    }
+        ),
+        denied: is_variable(&name.value),
+    })
+}
+
+/// Whether another environment may have a variable of this name: what looks like a pasted key is a mistake everywhere.
+fn is_variable(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && (name.len() <= ECHO_BYTES || !name.bytes().any(|byte| byte.is_ascii_lowercase()))
 }
 
 /// What is longer, where a name is due, may be the key itself: the longest variable of the built-in clouds
@@ -111,7 +145,7 @@ pub(super) fn beside_config(walk: &Walk<'_>, path: &str) -> PathBuf {
 }
 
 /// The bytes of a small regular file; the error continues a sentence that begins with its name.
-fn read_secret_file(walk: &mut Walk<'_>, spot: &Spot, path: &Path) -> Result<Vec<u8>, String> {
+fn read_secret_file(walk: &mut Walk<'_>, spot: &Spot, path: &Path) -> Result<Vec<u8>, Unread<String>> {
     let (bytes, mode) = read_small(path, SECRET_BYTES_MAX as u64 + 2)?;
     warn_if_open(walk, spot, mode);
     Ok(bytes)
@@ -127,16 +161,18 @@ fn warn_if_open(walk: &mut Walk<'_>, spot: &Spot, mode: u32) {
     }
 }
 
-fn read_small(path: &Path, most: u64) -> Result<(Vec<u8>, u32), String> {
+fn read_small(path: &Path, most: u64) -> Result<(Vec<u8>, u32), Unread<String>> {
     let reason = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => "does not exist".to_owned(),
-        std::io::ErrorKind::PermissionDenied => "may not be read by this user".to_owned(),
-        _ => format!("cannot be read: {error}"),
+        std::io::ErrorKind::NotFound => "does not exist".to_owned().into(),
+        std::io::ErrorKind::PermissionDenied => {
+            Unread { fault: "may not be read by this user".to_owned(), denied: true }
+        }
+        _ => format!("cannot be read: {error}").into(),
     };
     // Looked at before it is opened: opening a FIFO would wait for its writer.
     let metadata = std::fs::metadata(path).map_err(reason)?;
     if !metadata.is_file() {
-        return Err("is not a regular file".to_owned());
+        return Err("is not a regular file".to_owned().into());
     }
     let mut bytes = Vec::new();
     File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)).map_err(reason)?;
@@ -181,9 +217,9 @@ fn certificates(walk: &mut Walk<'_>, file: &At<String>) -> Option<Vec<Certificat
     let found = read_small(&path, PEM_BYTES_MAX).and_then(|(bytes, _)| {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
         match chain {
-            Ok(chain) if chain.is_empty() => Err("has no PEM certificate in it".to_owned()),
+            Ok(chain) if chain.is_empty() => Err("has no PEM certificate in it".to_owned().into()),
             Ok(chain) => Ok(chain),
-            Err(error) => Err(format!("is not good PEM: {error}")),
+            Err(error) => Err(format!("is not good PEM: {error}").into()),
         }
     });
     report(walk, file, found, "it must hold -----BEGIN CERTIFICATE----- and what follows")
@@ -193,7 +229,7 @@ fn private_key(walk: &mut Walk<'_>, file: &At<String>) -> Option<PrivateKeyDer<'
     let path = beside_config(walk, &file.value);
     let found = read_small(&path, PEM_BYTES_MAX).and_then(|(bytes, mode)| {
         warn_if_open(walk, &file.spot, mode);
-        PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| "has no PEM private key in it".to_owned())
+        PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| "has no PEM private key in it".to_owned().into())
     });
     report(walk, file, found, "it must hold -----BEGIN PRIVATE KEY----- and what follows, not encrypted")
 }
@@ -201,10 +237,20 @@ fn private_key(walk: &mut Walk<'_>, file: &At<String>) -> Option<PrivateKeyDer<'
 fn report<T>(
     walk: &mut Walk<'_>,
     file: &At<String>,
-    found: Result<T, String>,
+    found: Result<T, Unread<String>>,
     hint: &'static str,
 ) -> Option<T> {
-    found.map_err(|why| walk.problem(&file.spot, format_args!("the file {:?} {why}", file.value), hint)).ok()
+    let Unread { fault: why, denied } = match found {
+        Ok(found) => return Some(found),
+        Err(unread) => unread,
+    };
+    let fault = Fault::new(format!("the file {:?} {why}", file.value), hint);
+    if denied {
+        walk.denied(&file.spot, fault);
+    } else {
+        walk.fault(&file.spot, fault);
+    }
+    None
 }
 
 /// `ca_file` and `roots` of a target.

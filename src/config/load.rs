@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::client::{self, Door};
 use super::discover::{LOCAL_SERVERS, cloud_targets, local_targets};
-use super::problem::{Loaded, Problem, Problems};
+use super::problem::{Loaded, Problem, Problems, Reader, Seen};
 use super::schema::{self, LIMIT_FIELDS, Limit};
 use super::target::{self, Placed};
 use super::value::{Fault, bytes, count, duration, show_bytes, show_duration, shown};
@@ -25,12 +25,21 @@ use crate::limits::{CONFIG_BYTES_MAX, GATE_POOL_MAX};
 /// # Errors
 /// Every mistake in the file, with its line; or that it cannot be read.
 pub fn load_or_discover(path: Option<&Path>, env: &Env<'_>) -> Result<Loaded, Problems> {
+    see(path, env, Reader::Service).loaded()
+}
+
+/// The same as far as it can be understood, for `reader`.
+#[must_use]
+pub fn see(path: Option<&Path>, env: &Env<'_>, reader: Reader) -> Seen {
     let default = Path::new(DEFAULT_PATH);
     match path {
-        Some(path) => load(path, env),
+        Some(path) => see_file(path, env, reader),
         // A file that exists and cannot be read must not be passed over in silence.
-        None if default.symlink_metadata().is_ok() => load(default, env),
-        None => Ok(discover(env, &LOCAL_SERVERS)),
+        None if default.symlink_metadata().is_ok() => see_file(default, env, reader),
+        None => {
+            let Loaded { config, warnings } = discover(env, &LOCAL_SERVERS);
+            Seen { config: Some(config), warnings, problems: Problems(Vec::new()) }
+        }
     }
 }
 
@@ -39,15 +48,17 @@ pub fn load_or_discover(path: Option<&Path>, env: &Env<'_>) -> Result<Loaded, Pr
 /// # Errors
 /// Every mistake in the file, with its line; or that it cannot be read.
 pub fn load(path: &Path, env: &Env<'_>) -> Result<Loaded, Problems> {
+    see_file(path, env, Reader::Service).loaded()
+}
+
+fn see_file(path: &Path, env: &Env<'_>, reader: Reader) -> Seen {
     match read(path) {
-        Ok(text) => parse(&text, path, env),
-        Err((what, hint)) => Err(Problems(vec![Problem {
-            file: Some(path.to_owned()),
-            line: None,
-            key: String::new(),
-            what,
-            hint: Some(hint.to_owned()),
-        }])),
+        Ok(text) => understand(&text, path, env, reader),
+        Err((what, hint)) => {
+            let (file, hint) = (Some(path.to_owned()), Some(hint.to_owned()));
+            let problem = Problem { file, line: None, key: String::new(), what, hint };
+            Seen { config: None, warnings: Vec::new(), problems: Problems(vec![problem]) }
+        }
     }
 }
 
@@ -75,7 +86,12 @@ fn read(path: &Path) -> Result<String, (String, &'static str)> {
 /// # Errors
 /// Every mistake, with its line.
 pub fn parse(text: &str, file: &Path, env: &Env<'_>) -> Result<Loaded, Problems> {
+    understand(text, file, env, Reader::Service).loaded()
+}
+
+fn understand(text: &str, file: &Path, env: &Env<'_>, reader: Reader) -> Seen {
     let mut walk = Walk::new(text, Some(file), env);
+    walk.reader = reader;
     let (tree, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
         let line = walk.line(error.span().map_or(text.len(), |span| span.start));
@@ -94,10 +110,8 @@ pub fn parse(text: &str, file: &Path, env: &Env<'_>) -> Result<Loaded, Problems>
     }
     let config = root(&mut walk, tree.get_ref(), file);
     let Walk { problems, warnings, .. } = walk;
-    if problems.is_empty() {
-        return Ok(Loaded { config, warnings: in_order(warnings) });
-    }
-    Err(Problems(in_order(problems)))
+    let (warnings, problems) = (in_order(warnings), Problems(in_order(problems)));
+    Seen { config: Some(config), warnings, problems }
 }
 
 /// Of the file; those without a line come first.

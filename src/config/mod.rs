@@ -42,14 +42,14 @@ pub(crate) use figures::parse_share;
 pub use figures::show_money;
 pub use identify::{identify, probe_path};
 pub use images::Images;
-pub use load::{load, load_or_discover, parse};
+pub use load::{load, load_or_discover, parse, see};
 pub use plan::plan_text;
 pub use policy::{
     Board, Breaker, Budget, Capabilities, Degrade, Egress, Group, Health, Hedge, Hours, Latency, Memory,
     Micros, Permille, Price, Priority, Probe, ProcessHint, Queue, Retry, RetryFirst, Rollout, Sticky,
     TargetProbe, Translation,
 };
-pub use problem::{Loaded, Problem, Problems};
+pub use problem::{Loaded, Problem, Problems, Reader, Seen};
 pub use resume::{OnBreak, Repetition, Resume};
 pub use secret::{Secret, hidden};
 pub use value::show_bytes;

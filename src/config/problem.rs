@@ -30,14 +30,17 @@ impl fmt::Display for Problem {
         if let Some(line) = self.line {
             write!(f, ":{line}")?;
         }
-        if !self.key.is_empty() {
-            write!(f, ": {}", self.key)?;
-        }
-        write!(f, ": {}", self.what)?;
-        match &self.hint {
-            Some(hint) => write!(f, "; hint: {hint}"),
-            None => Ok(()),
-        }
+        write!(f, ": {}", self.in_words())
+    }
+}
+
+impl Problem {
+    /// Without the file and the line.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let key = if self.key.is_empty() { String::new() } else { format!("{}: ", self.key) };
+        let hint = self.hint.as_ref().map(|hint| format!("; hint: {hint}")).unwrap_or_default();
+        format!("{key}{}{hint}", self.what)
     }
 }
 
@@ -58,6 +61,41 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
+
+/// Who reads a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// The service, which needs all of it.
+    Service,
+    /// A command in an operator's shell: what it may not read there, the service may. That is a warning.
+    Operator,
+}
+
+/// What was understood of a configuration, mistakes or not.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// What could not be understood has its default; `None`: there was nothing to read.
+    pub config: Option<Config>,
+    /// As in [`Loaded`].
+    pub warnings: Vec<Problem>,
+    /// Every mistake.
+    pub problems: Problems,
+}
+
+impl Seen {
+    /// It, if it is good.
+    ///
+    /// # Errors
+    /// Every mistake.
+    pub fn loaded(self) -> Result<Loaded, Problems> {
+        match self {
+            Seen { config: Some(config), warnings, problems } if problems.0.is_empty() => {
+                Ok(Loaded { config, warnings })
+            }
+            Seen { problems, .. } => Err(problems),
+        }
+    }
+}
 
 /// A good configuration, and what its owner should know about it.
 #[derive(Clone, Debug)]

@@ -15,6 +15,16 @@ impl Secret {
         Secret(key.trim().to_owned())
     }
 
+    /// What stands for the key of `line` that only the service may read: none, since no header can carry it.
+    #[must_use]
+    pub(super) fn not_read(line: Option<usize>) -> Self {
+        Secret(format!(
+            "\0the key of line {:width$}",
+            line.unwrap_or(0),
+            width = limits::CLIENT_KEY_BYTES_GOOD
+        ))
+    }
+
     /// The key itself: for the one place that writes it into an upstream header.
     #[must_use]
     pub fn expose(&self) -> &str {

@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::credential::ECHO_BYTES;
-use super::problem::Problem;
+use super::problem::{Problem, Reader};
 use super::schema;
 use super::value::{self, Fault, Words, nearest, shown, text, type_name};
 
@@ -35,6 +35,7 @@ pub(super) struct Walk<'a> {
     /// `None` when there is no file and the environment is the configuration.
     pub file: Option<&'a Path>,
     pub env: &'a Env<'a>,
+    pub reader: Reader,
     pub problems: Vec<Problem>,
     pub warnings: Vec<Problem>,
     /// Lines with a syntax error, in order: what was recovered from them is a guess, so nothing is said about them.
@@ -49,6 +50,7 @@ impl<'a> Walk<'a> {
             text,
             file,
             env,
+            reader: Reader::Service,
             problems: Vec::new(),
             warnings: Vec::new(),
             broken: Vec::new(),
@@ -67,6 +69,17 @@ impl<'a> Walk<'a> {
         }
         let problem = self.at(spot, fault);
         self.problems.push(problem);
+    }
+
+    /// Something that may not be read here: for an operator's command no mistake, since the service may well read it.
+    pub fn denied(&mut self, spot: &Spot, fault: Fault) {
+        match self.reader {
+            Reader::Service => self.fault(spot, fault),
+            Reader::Operator => {
+                let what = format!("{}; that is for the service to read, and was not checked", fault.what);
+                self.warning(spot, &what, &fault.hint.as_deref().unwrap_or_default());
+            }
+        }
     }
 
     /// A syntax error stands on this line.

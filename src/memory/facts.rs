@@ -17,7 +17,7 @@ pub use gguf::gguf;
 pub use llamacpp::{llamacpp_props, llamacpp_slots, openai_models};
 pub use metrics::metrics;
 pub(super) use ollama::bare;
-pub use ollama::{ollama_ps, ollama_show, ollama_size};
+pub use ollama::{ollama_cloud, ollama_ps, ollama_show, ollama_size};
 
 /// What a server said in one look. `None`: it did not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

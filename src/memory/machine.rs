@@ -1,5 +1,6 @@
 //! From signs to pressure: up at once, down only after a time without a sign, more slowly each time that it comes back.
 
+use super::numbers::{Each, maybe, small};
 use crate::health::Pressure;
 use crate::limits::{MEMORY_FLAP, MEMORY_HOLD_MAX};
 
@@ -15,6 +16,12 @@ struct Signs {
 }
 
 impl Signs {
+    fn numbers(&mut self, each: &mut Each<'_>) {
+        small(&mut self.last, each);
+        small(&mut self.hold, each);
+        maybe(&mut self.ended, each);
+    }
+
     fn within(&self, ms: u32) -> bool {
         ms.wrapping_sub(self.last) < self.hold
     }
@@ -37,6 +44,17 @@ pub(super) struct Machine {
 }
 
 impl Machine {
+    /// Each number that it holds.
+    pub fn numbers(&mut self, each: &mut Each<'_>) {
+        self.level = match each(self.level as u64) {
+            0 => Pressure::Green,
+            1 => Pressure::Amber,
+            _ => Pressure::Red,
+        };
+        self.amber.numbers(each);
+        self.red.numbers(each);
+    }
+
     /// `wanted`: by the signs of now; `near`: the level at which pressure may not end yet: Amber not far above the floor, Red
     /// not far below it, though nothing falls any more. Requests let in there took the rest at once.
     pub fn step(&mut self, wanted: Pressure, near: Pressure, hold: u32, ms: u32) -> Pressure {

@@ -12,6 +12,7 @@ pub mod kept;
 pub mod kernel;
 mod machine;
 pub mod need;
+mod numbers;
 mod predict;
 mod reason;
 pub mod record;

@@ -21,6 +21,8 @@ use crate::limits::{
     MEMORY_SURE_MS, MEMORY_SWAP_IN, MEMORY_SWAP_MS,
 };
 
+mod known;
+
 /// What edgeward itself knows of memory to come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -165,20 +167,9 @@ impl State {
             let now = sample.axis(*axis, self.terms.huge).map_or(0, |(_, total)| total);
             // What the kernel keeps for itself differs from one to the next.
             if now.abs_diff(*total) <= now >> MEMORY_SAME_SHIFT && now > 0 {
-                self.recall(&Mark { axis: *axis, total: now, key: *key, used: (*used).min(now) });
+                self.tracks[*axis as usize].usual.remember(*key, (*used).min(now));
             }
         }
-    }
-
-    /// One mark of those.
-    pub fn recall(&mut self, mark: &Mark) {
-        self.tracks[mark.axis as usize].usual.remember(mark.key, mark.used);
-    }
-
-    /// Which models are resident, by the last [`Event::Resident`].
-    #[must_use]
-    pub fn resident(&self) -> u64 {
-        self.tracks[Axis::Host as usize].usual.key()
     }
 
     /// Milliseconds since the beginning.

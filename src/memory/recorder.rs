@@ -1,14 +1,13 @@
 //! A trace: a line of text for each sample with what was decided on it, for the terms, for each event. Written into the
 //! caller's buffer, and read back.
 //!
-//! `edgeward-trace 1 …` has the terms, `s MS GOOD OLD VALUES… = DECISION…` a sample, `e MS KIND NUMBER` an event, `u AXIS
-//! TOTAL KEY USED` what was usual when the trace began. MS is
-//! the time since the beginning, GOOD and OLD are bits by [`Field`], and only good fields have a value.
+//! `edgeward-trace 1 …` has the terms, `s MS GOOD OLD VALUES… = DECISION…` a sample, `e MS KIND NUMBER` an event, `k PLACE
+//! NUMBER` what was known when the trace began, by [`State::known`]. MS is the time since the watchdog began, GOOD and OLD
+//! are bits by [`Field`], and only good fields have a value.
 
 use std::fmt::{self, Write};
 use std::time::{Duration, Instant};
 
-use super::kept::Mark;
 use super::predict::{Decision, Event, State, step};
 use super::reason::Reason;
 use super::sample::{Axis, Field, Sample, digits};
@@ -27,8 +26,8 @@ pub enum Entry {
     Sample(u64, Sample, Decision),
     /// Something that edgeward knew.
     Event(u64, Event),
-    /// What was usual when the trace began, of one that ran before.
-    Usual(Mark),
+    /// A number that was known when the trace began, and its place.
+    Known(u32, u64),
 }
 
 const PRESSURES: [Pressure; 3] = [Pressure::Green, Pressure::Amber, Pressure::Red];
@@ -116,9 +115,9 @@ fn line(entry: &Entry, out: &mut Out<'_>) -> fmt::Result {
             numbers(out, &[available, total, floor, rate].map(u64::from))?;
             numbers(out, &[option(exhausted_in), next.into()])?;
         }
-        Entry::Usual(Mark { axis, total, key, used }) => {
-            out.write_str("u")?;
-            numbers(out, &[*axis as u64, (*total).into(), *key, (*used).into()])?;
+        Entry::Known(at, number) => {
+            out.write_str("k")?;
+            numbers(out, &[(*at).into(), *number])?;
         }
         Entry::Event(ms, event) => {
             let (kind, number) = match *event {
@@ -202,12 +201,7 @@ pub fn read(line: &[u8]) -> Option<Entry> {
             };
             Some(Entry::Sample(ms, sample, decision))
         }
-        b'u' => Some(Entry::Usual(Mark {
-            axis: numbers.of(&Axis::ALL)?,
-            total: numbers.small()?,
-            key: numbers.next()?,
-            used: numbers.small()?,
-        })),
+        b'k' => Some(Entry::Known(numbers.small()?, numbers.next()?)),
         b'e' => {
             let ms = numbers.next()?;
             let (kind, number) = (numbers.next()?, numbers.next()?);
@@ -250,8 +244,8 @@ impl Replay {
                 None
             }
             Entry::Sample(ms, sample, _) => Some(step(self.state.as_mut()?, sample, at(*ms))),
-            Entry::Usual(mark) => {
-                self.state.as_mut()?.recall(mark);
+            Entry::Known(at, number) => {
+                self.state.as_mut()?.know(*at, *number);
                 None
             }
             Entry::Event(ms, event) => {

@@ -1,5 +1,6 @@
 //! The last samples of one axis, and how fast they fall: by medians, which one odd sample does not move.
 
+use super::numbers::{Each, small};
 use crate::limits::{MEMORY_RECENT, MEMORY_RECENT_MS, MEMORY_RING};
 
 /// (milliseconds, KiB) pairs, the newest [`MEMORY_RING`] of them. Milliseconds wrap; only differences are used.
@@ -23,6 +24,16 @@ impl Ring {
 
     pub fn clear(&mut self) {
         self.len = 0;
+    }
+
+    /// Each number that it holds.
+    pub fn numbers(&mut self, each: &mut Each<'_>) {
+        for (ms, kib) in &mut self.points {
+            small(ms, each);
+            small(kib, each);
+        }
+        self.next = usize::try_from(each(self.next as u64)).unwrap_or(0) % MEMORY_RING;
+        self.len = usize::try_from(each(self.len as u64)).unwrap_or(0).min(MEMORY_RING);
     }
 
     /// The `back`th newest, from 0.

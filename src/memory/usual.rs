@@ -6,6 +6,7 @@
 //! that is too slow to be told from rest is left to the least floor, which it takes minutes to pass. What is not reached
 //! again fades by 0.3 % an hour.
 
+use super::numbers::{Each, small};
 use crate::limits::{MEMORY_FADE, MEMORY_FADE_MS, MEMORY_MARKS, MEMORY_PLATEAU_MS};
 
 /// One set of models, 0: not known which. Unused where `used` is 0.
@@ -51,9 +52,18 @@ impl Usual {
         self.marks.iter().filter(|mark| mark.used > 0).map(|mark| (mark.key, mark.used))
     }
 
-    /// Which models are resident; 0: not known which.
-    pub fn key(&self) -> u64 {
-        self.marks[self.current].key
+    /// Each number that it holds.
+    pub fn numbers(&mut self, each: &mut Each<'_>) {
+        for Mark { key, used, at } in &mut self.marks {
+            *key = each(*key);
+            small(used, each);
+            small(at, each);
+        }
+        self.current = usize::try_from(each(self.current as u64)).unwrap_or(0).min(MEMORY_MARKS - 1);
+        let (since, first, high) = &mut self.flat;
+        for number in [&mut self.top, &mut self.faded, since, first, high] {
+            small(number, each);
+        }
     }
 
     /// What an earlier process found usual. For before the first sample.

@@ -550,6 +550,8 @@ mod tests {
             ("edgeward_target_share_ratio", 0.5),
             ("edgeward_target_queued_requests", 3.0),
             ("edgeward_target_first_token_p95_seconds", 1.5),
+            ("edgeward_target_spent_today", 1.25),
+            ("edgeward_target_daily_cap", 5.0),
             ("edgeward_target_spent_today_dollars", 1.25),
             ("edgeward_target_daily_cap_dollars", 5.0),
         ] {
@@ -561,7 +563,7 @@ mod tests {
         assert_eq!(of(&series, "edgeward_target_standings", &out), Some(2.0));
         // What is not known is left out.
         let odd = [("target", "odd\"\\\nname")];
-        assert_eq!(of(&series, "edgeward_target_spent_today_dollars", &odd), None);
+        assert_eq!(of(&series, "edgeward_target_spent_today", &odd), None);
         assert_eq!(of(&series, "edgeward_target_share_ratio", &odd), Some(1.0));
     }
 

@@ -93,7 +93,7 @@ fn write(out: &mut String, all: &[TargetGauges<'_>]) -> fmt::Result {
         let (name, group) = (Label(name), Label(group));
         writeln!(out, "{INFO}{{target=\"{name}\",kind=\"{kind}\",place=\"{place}\",group=\"{group}\"}} 1")?;
     }
-    let gauges: [(&str, &str, Value<'_>); 10] = [
+    let gauges: [(&str, &str, Value<'_>); 12] = [
         ("edgeward_target_candidate", "Whether requests may go there: 1 or 0.", |t| {
             Some(f64::from(u8::from(t.candidate)))
         }),
@@ -118,8 +118,17 @@ fn write(out: &mut String, all: &[TargetGauges<'_>]) -> fmt::Result {
             "The p95 of the gaps between tokens: the slowest of its models'.",
             |t| t.gap_p95.map(|time| time.as_secs_f64()),
         ),
-        ("edgeward_target_spent_today_dollars", "Money spent there today (UTC).", |t| money(t.spent)),
-        ("edgeward_target_daily_cap_dollars", "What may be spent there a day.", |t| money(t.cap)),
+        ("edgeward_target_spent_today", "Money spent there today (UTC), in the prices' currency.", |t| {
+            money(t.spent)
+        }),
+        ("edgeward_target_daily_cap", "What may be spent there a day, in the prices' currency.", |t| {
+            money(t.cap)
+        }),
+        // The names of before, for one release: prices need not be in dollars.
+        ("edgeward_target_spent_today_dollars", "Deprecated: edgeward_target_spent_today.", |t| {
+            money(t.spent)
+        }),
+        ("edgeward_target_daily_cap_dollars", "Deprecated: edgeward_target_daily_cap.", |t| money(t.cap)),
     ];
     for (name, help, value) in gauges {
         one(out, all, name, help, value)?;

@@ -356,7 +356,7 @@ impl Account {
             dialect: self.dialect,
             model: &self.model,
             target,
-            place: self.committed.and_then(|(target, _)| self.gateway.place(target)),
+            place: self.committed.and_then(|(target, _)| self.gateway.place(target, &self.model)),
             attempts: &self.attempts(target),
             status: self.status,
             outcome,

@@ -67,6 +67,7 @@ impl Endpoint<'_> {
                 | Endpoint::Cancel(_)
                 | Endpoint::Events
                 | Endpoint::Config
+                | Endpoint::Trace
                 | Endpoint::Drill
         )
     }

@@ -14,6 +14,7 @@ use super::cancel::Live;
 use super::deaths::{Deaths, Server};
 use super::facts::{Local, Locals};
 use super::places::Places;
+use super::refused::Refused;
 use super::rollout::{Candidate, Part};
 use super::spending::{Accounts, Spending};
 use super::trace::Tap;
@@ -71,6 +72,8 @@ pub struct Process {
     pub locals: Locals,
     /// What memory the box usually lives with.
     pub usual: Usual,
+    /// The changed configuration that could not be used, until one can.
+    pub refused: RefCell<Option<Refused>>,
     /// What is recorded of the watchdog.
     pub tap: RefCell<Tap>,
     /// Pictures and files of clients' earlier turns.
@@ -172,6 +175,7 @@ impl Gateway {
                 room: Cell::default(),
                 locals,
                 usual,
+                refused: RefCell::default(),
                 tap: RefCell::default(),
                 media: RefCell::default(),
                 visits: OnceCell::new(),
@@ -395,10 +399,12 @@ impl Gateway {
         since.map_or(0, |since| since.as_secs())
     }
 
-    /// Where a target's data goes.
+    /// Where a target computes `model`, as clients name it: a local Ollama passes some on to a cloud.
     #[must_use]
-    pub fn place(&self, target: usize) -> Option<&'static str> {
-        self.config.targets.get(target).map(|target| target.place.as_str())
+    pub fn place(&self, target: usize, model: &str) -> Option<&'static str> {
+        let target = self.config.targets.get(target)?;
+        let away = target.models.resolve(model).is_some_and(memory::facts::ollama_cloud);
+        Some(if away { Place::Cloud } else { target.place }.as_str())
     }
 
     /// What its operator can do about such a death of `target`.

@@ -34,6 +34,7 @@ pub mod places;
 pub mod pressure;
 pub mod probe;
 pub mod refusal;
+pub mod refused;
 pub mod relay;
 pub mod resume;
 pub mod rollout;

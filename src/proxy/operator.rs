@@ -12,6 +12,7 @@ use super::gateway::Gateway;
 use super::gpus::{self, GpuStatus};
 use super::outlet::ClientBody;
 use super::pressure;
+use super::refused::Refused;
 use super::server::{json, text};
 use super::standing::{self, TargetStatus};
 use super::status_page;
@@ -42,6 +43,8 @@ pub struct Status {
     pub connections: usize,
     /// Requests under way.
     pub requests: usize,
+    /// The file on disk, where it cannot be used; what was in use before still is.
+    pub config_refused: Option<RefusedStatus>,
     /// A new routing that is being tried.
     pub rollout: Option<RolloutStatus>,
     /// A drill that is not over.
@@ -54,6 +57,23 @@ pub struct Status {
     pub gpu: Option<GpuStatus>,
     /// The targets, in the configuration's order.
     pub targets: Vec<TargetStatus>,
+}
+
+/// Since when the configuration on disk is refused, and why.
+#[derive(Debug, Serialize)]
+pub struct RefusedStatus {
+    /// When the first reload was refused, by the wall clock in UTC.
+    pub since: String,
+    /// Seconds since then.
+    pub since_secs: u64,
+    /// The file.
+    pub file: Option<String>,
+    /// The line of the first mistake.
+    pub line: Option<usize>,
+    /// The first mistake.
+    pub mistake: String,
+    /// How many there are besides.
+    pub more: usize,
 }
 
 /// How memory stands where it is worst.
@@ -141,6 +161,7 @@ pub fn status(gateway: &Gateway, headers: &HeaderMap) -> Answer {
         clock_wrong: crate::time::is_wrong(crate::time::wall()),
         connections: gateway.process.connections.get(),
         requests: gateway.process.live.len(),
+        config_refused: gateway.process.refused.borrow().as_ref().map(|refused| refused_status(refused, at)),
         rollout: gateway.part.trial().map(|trial| rollout_status(&trial.judge(), at)),
         drill,
         local_only: standing::local_only(&gateway.config),
@@ -161,6 +182,19 @@ pub fn status(gateway: &Gateway, headers: &HeaderMap) -> Answer {
         return text(StatusCode::OK, status_page::render(&status));
     }
     json(serde_json::to_vec(&status).unwrap_or_default())
+}
+
+fn refused_status(refused: &Refused, at: Instant) -> RefusedStatus {
+    let Refused { since, first, more } = refused;
+    let ago = at.saturating_duration_since(*since);
+    RefusedStatus {
+        since: crate::time::wall().checked_sub(ago).map(observe::utc).unwrap_or_default(),
+        since_secs: ago.as_secs(),
+        file: first.file.as_ref().map(|file| file.display().to_string()),
+        line: first.line,
+        mistake: first.in_words(),
+        more: *more,
+    }
 }
 
 fn rollout_status(judge: &Judge, at: Instant) -> RolloutStatus {

@@ -217,7 +217,7 @@ async fn find(
         Endpoint::Metrics => operator::only(&client, || operator::metrics(gateway)),
         Endpoint::Events => operator::only(&client, operator::events),
         Endpoint::Config => operator::only(&client, || operator::config(gateway)),
-        Endpoint::Trace => trace::answer(gateway, &client, request.headers()),
+        Endpoint::Trace => trace::answer(gateway, &client, &request),
         Endpoint::Drill => drills::answer(gateway, &client, request).await,
         Endpoint::Cancel(id) => operator::cancel(gateway, &client, request.headers(), id),
         Endpoint::Models => Ok(models::list(gateway, request.headers()).await),

@@ -3,7 +3,7 @@
 use super::deaths::ProcessStatus;
 use super::facts::LocalStatus;
 use super::gpus::{GpuStatus, OneGpu};
-use super::operator::{MemoryStatus, RolloutStatus, SideStatus, Status};
+use super::operator::{MemoryStatus, RefusedStatus, RolloutStatus, SideStatus, Status};
 use super::standing::{SentStatus, TargetStatus};
 use crate::config::Permille;
 use crate::route::budget::in_money;
@@ -30,6 +30,9 @@ fn show(status: &Status, page: &mut Page) {
     );
     if status.clock_wrong {
         page.line("  ! ", "this box's clock is wrong: it shows a time before this program was built");
+    }
+    if let Some(refused) = &status.config_refused {
+        page.line("  ! ", &refused_words(refused));
     }
     if let Some(drill) = &status.drill {
         page.line(
@@ -64,6 +67,16 @@ fn show(status: &Status, page: &mut Page) {
     if !status.local_only.is_empty() {
         page.line("  ", &format!("prompts of these keys stay near: {}", status.local_only.join("; ")));
     }
+}
+
+fn refused_words(refused: &RefusedStatus) -> String {
+    let RefusedStatus { since, since_secs, file, line, mistake, more } = refused;
+    let file = file.as_deref().unwrap_or("configuration on disk");
+    let line = line.map(|line| format!(" line {line}:")).unwrap_or_default();
+    let more = if *more > 0 { format!(" (and {more} more: edgeward check)") } else { String::new() };
+    format!(
+        "{file} is refused since {since} ({since_secs} s ago), the one before it counts:{line} {mistake}{more}"
+    )
 }
 
 /// What stands well is said in a line.
@@ -271,6 +284,14 @@ mod tests {
             uptime_secs: 5,
             draining: false,
             clock_wrong: true,
+            config_refused: Some(RefusedStatus {
+                since: "2026-12-01T03:12:00Z".to_owned(),
+                since_secs: 40,
+                file: Some("/etc/edgeward/edgeward.toml".to_owned()),
+                line: Some(7),
+                mistake: "limit: is not a key that exists here; hint: did you mean \"limits\"?".to_owned(),
+                more: 2,
+            }),
             connections: 1,
             requests: 2,
             rollout: None,
@@ -309,6 +330,9 @@ mod tests {
             shown(vec![target()]),
             "edgeward 1.2.3, up 5 s, 1 connections, 2 requests running
   ! this box's clock is wrong: it shows a time before this program was built
+  ! /etc/edgeward/edgeward.toml is refused since 2026-12-01T03:12:00Z (40 s
+      ago), the one before it counts: line 7: limit: is not a key that exists
+      here; hint: did you mean \"limits\"? (and 2 more: edgeward check)
   ! memory is amber, it falls fast, beyond what is usual: 312 MiB of 7620 MiB
       (host), low below 762 MiB
   the GPU helper sees: edgeward-nvml 1.2.3

@@ -335,9 +335,11 @@ fn status_and_check_say_what_runs_and_by_their_code_whether() {
         let program = Program::start(&format!("{key}{}", target("a", "openai", &server, ""))).await;
         let status = command_in(&program, "status").await;
         assert_eq!(status.status.code(), Some(0));
+        assert_eq!(ask(program.addr, "POST", "/edgeward/trace", &[], "{}").await.status, 200);
         assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 401);
         for verb in ["run", "check", "status"] {
-            let bad = outcome(verb, "lissten = 1\n[[target]]\nname = \"A B\"\n").await;
+            let bad =
+                outcome(verb, "listen = [\"127.0.0.1:1\"]\nlissten = 1\n[[target]]\nname = \"A B\"\n").await;
             assert_eq!(bad.status.code(), Some(78), "{verb}");
             let said = String::from_utf8_lossy(&[bad.stdout, bad.stderr].concat()).into_owned();
             assert!(said.contains("lissten") && said.contains("A B"), "{verb}: {said}");

@@ -11,6 +11,7 @@ use tokio::process::Command;
 
 use crate::LIMIT;
 use crate::program::{CHAT, Folder, Program, SOON, ask, chat, run, target};
+use crate::reload::rewrite;
 
 const DRILL: &str = "/edgeward/drill";
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
@@ -294,8 +295,12 @@ fn the_support_bundle_has_everything_but_secrets_and_prompts() {
         assert_eq!(program.exit_code().await, Some(0));
         let (code, text, _) = said(beside(&program, &["support", "--output=-"], &[])).await;
         assert_eq!(code, Some(0));
-        assert!(text.contains("the file has mistakes") && text.contains("A_KEY"), "{text}");
+        assert!(text.contains("\nas the file has it:\n") && text.contains("A_KEY"), "{text}");
         assert!(text.contains("== status\nnot to be had: "), "{text}");
+        rewrite(&program, "[limit]\n");
+        let (code, text, _) = said(beside(&program, &["support", "--output=-"], &[])).await;
+        assert_eq!(code, Some(0));
+        assert!(text.contains("the file has mistakes") && text.contains("limit: is not a key"), "{text}");
     });
 }
 
@@ -316,6 +321,85 @@ fn recent_events_are_for_operators() {
 }
 
 #[test]
+fn a_mistake_in_the_file_keeps_nobody_from_asking_and_status_tells_of_it() {
+    run(LIMIT, async {
+        let server = SimServer::start(healthy("a")).await.unwrap();
+        let program = Program::start(&format!(
+            "admin_listen = \"admin.sock\"\n{}",
+            target("box", "openai", &server, "")
+        ))
+        .await;
+        let file = program.folder.0.join("edgeward.toml");
+        let good = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(program.status().await["config_refused"], Value::Null);
+        let line = good.lines().count() + 1;
+        rewrite(&program, &format!("{good}[limit]\n[[target]]\nname = \"A B\"\n"));
+        program.logged(&["reload_failed", "limit"]).await;
+        let status = program.status().await;
+        let refused = &status["config_refused"];
+        assert_eq!((&refused["line"], &refused["more"]), (&line.into(), &3.into()), "{refused}");
+        assert_eq!(refused["file"], file.to_str().unwrap());
+        assert!(refused["mistake"].as_str().unwrap().starts_with("limit: is not a key"), "{refused}");
+        assert!(
+            refused["since"].as_str().unwrap().ends_with('Z') && refused["since_secs"].is_u64(),
+            "{refused}"
+        );
+
+        let (code, text, err) = said(beside(&program, &["status"], &[])).await;
+        let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(code == Some(0) && flowing.contains("is refused since 2"), "{text}{err}");
+        assert!(flowing.contains(&format!("line {line}: limit: is not a key")), "{text}");
+        assert!(
+            err.contains("in spite of the file") && err.contains("(and 3 more: edgeward check)"),
+            "{err}"
+        );
+        let (code, _, err) = said(beside(&program, &["record", "--for", "1ms", "memory.trace"], &[])).await;
+        assert!(code == Some(0) && err.contains("recording the one that runs"), "{err}");
+        let (code, _, err) = said(beside(&program, &["boards"], &[])).await;
+        assert!(code == Some(0) && err.contains("in spite of the file"), "{err}");
+        let (code, text, err) = said(beside(&program, &["support", "--output=-"], &[])).await;
+        assert!(code == Some(0) && text.contains("== configuration\nin use:\n"), "{text}{err}");
+        let child = beside(&program, &["drill", "--yes"], &[]).spawn().unwrap();
+        program.logged(&["drill_started"]).await;
+        assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 502);
+        let output = tokio::time::timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
+        assert!(output.status.code() == Some(1) && !output.stdout.is_empty());
+        assert_eq!(said(beside(&program, &["check"], &[])).await.0, Some(78));
+
+        // It goes by the first refusal, and ends with the first file that is good.
+        let since = refused["since"].clone();
+        rewrite(&program, &format!("{good}[limt]\n"));
+        program.logged(&["reload_failed", "limt"]).await;
+        let refused = program.status().await["config_refused"].clone();
+        assert_eq!((&refused["since"], &refused["more"]), (&since, &0.into()), "{refused}");
+        rewrite(&program, &good);
+        program.logged(&["reloaded", "nothing changed"]).await;
+        assert_eq!(program.status().await["config_refused"], Value::Null);
+    });
+}
+
+/// Ollama has some models computed elsewhere: what the box passed on has left it.
+#[test]
+fn a_model_that_a_local_server_has_from_a_cloud_is_logged_as_there() {
+    run(LIMIT, async {
+        let server = SimServer::start(healthy("a")).await.unwrap();
+        let program = Program::start(&target(
+            "box",
+            "openai",
+            &server,
+            "models = { big = \"glm:cloud\", \"*\" = \"*\" }",
+        ))
+        .await;
+        for (model, place) in [("big", "cloud"), ("gpt-oss:120b-cloud", "cloud"), ("gpt-oss:20b", "local")] {
+            let body =
+                format!("{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}]}}");
+            assert_eq!(ask(program.addr, "POST", CHAT, &[], &body).await.status, 200);
+            program.logged(&["request_done", &format!("model={model} "), &format!("place={place} ")]).await;
+        }
+    });
+}
+
+#[test]
 fn an_operators_shell_need_not_have_the_units_keys() {
     run(LIMIT, async {
         let server = SimServer::start(healthy("a")).await.unwrap();
@@ -325,13 +409,14 @@ fn an_operators_shell_need_not_have_the_units_keys() {
             target("cloud", "openai", &server, "")
         );
         let program = Program::start_in(Folder::new(), &config, &[("A_KEY", "sk-12345678")]).await;
-        let (code, _, err) =
-            said(beside(&program, &["status"], &[("RUNTIME_DIRECTORY", "/nonexistent")])).await;
-        assert!(code == Some(78) && err.contains("A_KEY"), "{err}");
-        let folder = program.folder.0.to_string_lossy().into_owned();
-        let env = [("RUNTIME_DIRECTORY", folder.as_str())];
+        let env = [];
         let (code, text, err) = said(beside(&program, &["status"], &env)).await;
-        assert!(code == Some(0) && text.contains("+ box"), "{text}{err}");
+        assert!(code == Some(0) && text.contains("+ box") && err.is_empty(), "{text}{err}");
+        let (code, text, err) = said(beside(&program, &["check"], &env)).await;
+        assert!(
+            code == Some(0) && text.contains("\"A_KEY\" is not set; that is for the service"),
+            "{text}{err}"
+        );
         let (_, text, _) = said(beside(&program, &["support", "--output=-"], &env)).await;
         assert!(
             text.contains("== configuration\nin use:\n") && text.contains("target \"box\".key = ***"),

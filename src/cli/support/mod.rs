@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::ask::{ask, get, usual};
+use super::ask::{Running, ask, get};
 use super::{EXIT_FAILED, EXIT_GOOD, check};
 use crate::config::{self, Config, Env};
 use crate::observe;
@@ -65,12 +65,11 @@ pub fn support(
 
 /// The whole text.
 fn bundle(path: Option<&Path>, env: &Env<'_>, date: &str) -> String {
-    let loaded = config::load_or_discover(path, env);
-    // Where its mistakes are, a running one may still be asked in its usual places.
-    let config = match &loaded {
-        Ok(loaded) => loaded.config.clone(),
-        Err(_) => usual(env),
-    };
+    // Where the file that was named cannot be read, one may still run in its usual place.
+    let Running { config, problems } = Running::new(path, env).unwrap_or_else(|problems| {
+        let config = config::discover(env, &[]).config;
+        Running { config, problems }
+    });
     let mut text = format!(
         "edgeward support, {date}\n\
          Keys and prompts are left out; names of hosts, targets, models and client keys are not, nor what targets \
@@ -78,10 +77,10 @@ fn bundle(path: Option<&Path>, env: &Env<'_>, date: &str) -> String {
     );
     section(&mut text, "versions", &system::versions());
     // A running one may have another file, keys that are not here, or the routing of before a rollout.
-    let in_use = match (get(&config, "/edgeward/config", "text/plain"), &loaded) {
-        (Ok(lines), _) => format!("in use:\n{}", String::from_utf8_lossy(&lines)),
-        (Err(_), Ok(loaded)) => format!("as the file has it:\n{}", config::in_lines(&loaded.config)),
-        (Err(_), Err(_)) => "none runs, and the file has mistakes; see the check\n".to_owned(),
+    let in_use = match get(&config, "/edgeward/config", "text/plain") {
+        Ok(lines) => format!("in use:\n{}", String::from_utf8_lossy(&lines)),
+        Err(_) if problems.0.is_empty() => format!("as the file has it:\n{}", config::in_lines(&config)),
+        Err(_) => "none runs, and the file has mistakes; see the check\n".to_owned(),
     };
     section(&mut text, "configuration", &in_use);
     let (mut said, mut wrong) = (Vec::new(), Vec::new());

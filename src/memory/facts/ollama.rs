@@ -111,6 +111,15 @@ pub fn ollama_size(body: &[u8], model: &str) -> Option<u32> {
     size.filter(|size| *size > 0)
 }
 
+/// Whether Ollama has a model of this name computed by a cloud (`internal/modelref`): its tag is `cloud`, or ends with
+/// `-cloud`.
+#[must_use]
+pub fn ollama_cloud(model: &str) -> bool {
+    let Some((_, tag)) = model.rsplit_once(':') else { return false };
+    let tag = tag.trim().to_ascii_lowercase();
+    tag == "cloud" || !tag.contains('/') && tag.ends_with("-cloud")
+}
+
 const LATEST: &str = ":latest";
 
 /// A name without what Ollama adds by itself (`types/model/name.go`): host, namespace and tag by default.

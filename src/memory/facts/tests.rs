@@ -255,3 +255,19 @@ fn what_is_too_deep_or_too_long_is_not_read() {
     let long = format!("{{\"models\":[{{\"name\":\"{}\"}}]}}", "n".repeat(10_000));
     assert_eq!(ollama_ps(long.as_bytes()).unwrap()[0].name.len(), MODEL_NAME_BYTES);
 }
+
+#[test]
+fn a_model_of_ollamas_cloud_is_known_by_its_tag() {
+    for (name, cloud) in [
+        ("gpt-oss:120b-cloud", true),
+        ("glm-4.6:cloud", true),
+        ("me/glm:Cloud", true),
+        ("gpt-oss:20b", false),
+        ("my-cloud", false),
+        ("cloud", false),
+        ("host:5000/my-cloud", false),
+        ("m:cloudy", false),
+    ] {
+        assert_eq!(ollama_cloud(name), cloud, "{name}");
+    }
+}
