@@ -10,9 +10,11 @@ use super::auth::Client;
 use super::cancel::Cancelled;
 use super::gateway::Gateway;
 use super::gpus::{self, GpuStatus};
+use super::lately::{self, LatelyStatus};
 use super::outlet::ClientBody;
 use super::pressure;
 use super::server::{json, text};
+use super::since::Since;
 use super::standing::{self, TargetStatus};
 use super::status_page;
 use crate::cause::Cause;
@@ -48,6 +50,8 @@ pub struct Status {
     pub drill: Option<Report>,
     /// Client keys whose prompts stay near, and how near.
     pub local_only: Vec<String>,
+    /// What was asked lately and what became of it.
+    pub lately: LatelyStatus,
     /// How memory stands; `None` while it is not watched.
     pub memory: Option<MemoryStatus>,
     /// What the helper sees of the GPUs; `None` where there is nothing to ask.
@@ -128,10 +132,15 @@ fn forbidden() -> Problem {
     )
 }
 
-/// The state of everything: as JSON, or in words for who accepts plain text first.
+/// The state of everything: as JSON, or in words for who accepts plain text first. `?since=22:00`: what became of
+/// requests since then.
 #[must_use]
-pub fn status(gateway: &Gateway, headers: &HeaderMap) -> Answer {
+pub fn status(gateway: &Gateway, headers: &HeaderMap, query: Option<&str>) -> Answer {
     let at = now();
+    let lately = match since_asked(query).and_then(|since| lately::status(gateway, since, at)) {
+        Ok(lately) => lately,
+        Err(why) => return text(StatusCode::BAD_REQUEST, format!("since: {why}\n")),
+    };
     let targets = (0..gateway.config.targets.len()).map(|target| standing::of(gateway, target, at)).collect();
     let drill = gateway.process.drills.borrow().report(at).filter(|drill| drill.stage != Stage::Over);
     let status = Status {
@@ -144,6 +153,7 @@ pub fn status(gateway: &Gateway, headers: &HeaderMap) -> Answer {
         rollout: gateway.part.trial().map(|trial| rollout_status(&trial.judge(), at)),
         drill,
         local_only: standing::local_only(&gateway.config),
+        lately,
         memory: gateway.process.memory.get().map(|decision| {
             let told = pressure::told(&decision);
             MemoryStatus {
@@ -161,6 +171,15 @@ pub fn status(gateway: &Gateway, headers: &HeaderMap) -> Answer {
         return text(StatusCode::OK, status_page::render(&status));
     }
     json(serde_json::to_vec(&status).unwrap_or_default())
+}
+
+/// What `?since=…` says, if it is there.
+fn since_asked(query: Option<&str>) -> Result<Option<Since>, String> {
+    let members = || query.unwrap_or_default().split('&');
+    let Some(text) = members().find_map(|member| member.strip_prefix("since=")) else { return Ok(None) };
+    // What some clients write in a query's place.
+    let text = text.replace("%3A", ":").replace("%3a", ":");
+    Since::read(&text).map(Some).ok_or_else(|| "write 22:00, 8h or 2026-12-01T22:00".to_owned())
 }
 
 fn rollout_status(judge: &Judge, at: Instant) -> RolloutStatus {

@@ -47,6 +47,7 @@ fn show(status: &Status, page: &mut Page) {
         page.line("    ", &format!("new: {} (judged from {min_samples} on)", side(new)));
         page.line("    ", &format!("old: {}", side(old)));
     }
+    page.line("  ", &status.lately.words);
     if let Some(MemoryStatus { pressure, reason, figures, .. }) = &status.memory {
         let indent = if pressure == "green" { "  " } else { "  ! " };
         page.line(indent, &format!("memory is {pressure}, {reason}: {figures}"));
@@ -207,6 +208,7 @@ pub fn is_plain(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy::lately::LatelyStatus;
     use crate::proxy::standing::{ModelStatus, MoneyStatus};
 
     fn target() -> TargetStatus {
@@ -276,6 +278,12 @@ mod tests {
             rollout: None,
             drill: None,
             local_only: vec!["shop: this box".to_owned()],
+            lately: LatelyStatus {
+                words: "since 2026-12-01 07:00: 214 requests, 2 at the cloud (busy 1; dead 1: crashed 1), 1 death \
+                        (crashed 1), 0 lost, 0.34 spent"
+                    .to_owned(),
+                ..LatelyStatus::default()
+            },
             memory: Some(MemoryStatus {
                 pressure: "amber".to_owned(),
                 reason: "it falls fast, beyond what is usual".to_owned(),
@@ -309,6 +317,8 @@ mod tests {
             shown(vec![target()]),
             "edgeward 1.2.3, up 5 s, 1 connections, 2 requests running
   ! this box's clock is wrong: it shows a time before this program was built
+  since 2026-12-01 07:00: 214 requests, 2 at the cloud (busy 1; dead 1: crashed
+    1), 1 death (crashed 1), 0 lost, 0.34 spent
   ! memory is amber, it falls fast, beyond what is usual: 312 MiB of 7620 MiB
       (host), low below 762 MiB
   the GPU helper sees: edgeward-nvml 1.2.3
