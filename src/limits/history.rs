@@ -12,4 +12,4 @@ pub const HISTORY_SHOWN: Duration = Duration::from_secs(24 * 3600);
 pub const MORNING: u16 = 7 * 60;
 
 const _: () = assert!(HISTORY_SHOWN.as_secs() * 2 <= HISTORY_STEP.as_secs() * HISTORY_STEPS as u64);
-const _: () = assert!(MORNING as u64 * 60 % HISTORY_STEP.as_secs() == 0);
+const _: () = assert!((MORNING as u64 * 60).is_multiple_of(HISTORY_STEP.as_secs()));

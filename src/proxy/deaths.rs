@@ -198,7 +198,7 @@ fn explained(gateway: &Gateway, target: usize, failure: &mut Failure, now: Insta
         server.died.get().filter(|(at, _)| now.saturating_duration_since(*at) < limits::DEATH_EXPLAINS);
     if by_its_end && let Some((_, cause)) = died {
         failure.cause = cause;
-    } else if by_its_end && let Some(pid) = server.has_ended() {
+    } else if by_its_end && let Some(pid) = server.is_ending() {
         // TCP was first in this turn of the loop.
         failure.cause = evidence(process, server, pid, now).0.cause();
     } else if matches!(failure.cause, Cause::Oom | Cause::CudaOom | Cause::Crashed | Cause::Http5xx)

@@ -126,7 +126,9 @@ fn what_tcp_ends_before_a_death_is_known_counts_and_is_called_by_it() {
     server.state.borrow_mut().found =
         Some(Found { how: "a test", socket: None, main: Some(71), others: Vec::new(), group: None });
     let all = [Cause::Reset, Cause::Closed, Cause::Refused, Cause::TimeoutFirstToken, Cause::Crashed];
-    all.map(|cause| failed(cause, true));
+    all.into_iter().for_each(|cause| {
+        failed(cause, true);
+    });
     failed(Cause::Refused, false);
     assert_eq!(server.take_early(at + SECOND), 3, "each request once, and what TCP ended alone");
     assert_eq!(server.take_early(at + SECOND), 0);

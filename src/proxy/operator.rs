@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use serde::Serialize;
 
 use super::auth::Client;
@@ -135,9 +135,10 @@ fn forbidden() -> Problem {
 /// The state of everything: as JSON, or in words for who accepts plain text first. `?since=22:00`: what became of
 /// requests since then.
 #[must_use]
-pub fn status(gateway: &Gateway, headers: &HeaderMap, query: Option<&str>) -> Answer {
+pub fn status<B>(gateway: &Gateway, request: &Request<B>) -> Answer {
     let at = now();
-    let lately = match since_asked(query).and_then(|since| lately::status(gateway, since, at)) {
+    let lately = match since_asked(request.uri().query()).and_then(|since| lately::status(gateway, since, at))
+    {
         Ok(lately) => lately,
         Err(why) => return text(StatusCode::BAD_REQUEST, format!("since: {why}\n")),
     };
@@ -166,7 +167,7 @@ pub fn status(gateway: &Gateway, headers: &HeaderMap, query: Option<&str>) -> An
         gpu: gpus::status(&gateway.process),
         targets,
     };
-    let accept = headers.get(header::ACCEPT).map(HeaderValue::as_bytes).unwrap_or_default();
+    let accept = request.headers().get(header::ACCEPT).map(HeaderValue::as_bytes).unwrap_or_default();
     if accept.starts_with(b"text/plain") {
         return text(StatusCode::OK, status_page::render(&status));
     }

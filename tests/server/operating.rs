@@ -447,8 +447,8 @@ fn status_tells_what_became_of_requests_since_a_time() {
         assert_eq!(ask(program.addr, "GET", "/v1/models", &[], "").await.status, 200);
         let lately = program.status().await["lately"].clone();
         assert_eq!(
-            [&lately["requests"], &lately["cloud"], &lately["lost"], &lately["begins"]],
-            [&4.into(), &2.into(), &1.into(), &"start".into()],
+            serde_json::json!([lately["requests"], lately["cloud"], lately["lost"], lately["begins"]]),
+            serde_json::json!([4, 2, 1, "start"]),
             "{lately}"
         );
         assert_eq!(lately["why"], serde_json::json!({"failed": 2}));

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::fate::Fate;
 use crate::cause::Cause;
 use crate::limits;
-use crate::watch::process::{Address, Found, Held, Kills, NotFound, find};
+use crate::watch::process::{Address, Found, Held, Kills, NotFound, find, is_exiting};
 use crate::watch::sockets::listeners;
 
 /// Targets at one address share it, over all reloads.
@@ -204,6 +204,12 @@ impl Server {
         let count = early.iter().filter(by_it).count();
         early.clear();
         count
+    }
+
+    /// The server's number, where it is ending or has ended, and nobody was told yet.
+    pub(super) fn is_ending(&self) -> Option<u32> {
+        let main = self.state.borrow().found.as_ref().and_then(|found| found.main);
+        self.has_ended().or_else(|| main.filter(|main| is_exiting(*main)))
     }
 
     /// The server's number, where its end is there and nobody was told yet.
