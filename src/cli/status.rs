@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::ask::{self, Said, running};
-use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD};
+use super::{EXIT_CONFIG, EXIT_FAILED, EXIT_GOOD, EXIT_USAGE};
 use crate::config::{Config, Env};
 use crate::proxy::status_page::is_plain;
 
@@ -27,9 +27,13 @@ pub fn status(
         }
     };
     match ask(&config, since) {
-        Ok(status) => {
+        Ok(Ok(status)) => {
             out.write_all(status.as_bytes())?;
             Ok(EXIT_GOOD)
+        }
+        Ok(Err(why)) => {
+            writeln!(err, "edgeward: {why}")?;
+            Ok(EXIT_USAGE)
         }
         Err(tried) => {
             writeln!(err, "edgeward: no status: {tried}")?;
@@ -42,17 +46,18 @@ pub fn status(
     }
 }
 
-/// The page, as the running one writes it; whoever it was that answered moves no cursor.
-fn ask(config: &Config, since: Option<&str>) -> Result<String, String> {
+/// The page, as the running one writes it, or why it tells nothing since then; whoever it was that answered moves no
+/// cursor.
+fn ask(config: &Config, since: Option<&str>) -> Result<Result<String, String>, String> {
     let query = since.map(|since| format!("?since={since}")).unwrap_or_default();
     let Said { status, body } =
         ask::ask(config, "GET", &format!("/edgeward/status{query}"), "text/plain", "")?;
     let page = String::from_utf8_lossy(&body);
     let plain = |text: &str| text.chars().map(|c| if c == '\n' || is_plain(c) { c } else { '?' }).collect();
     match status {
-        200 if page.starts_with("edgeward ") => Ok(plain(&page)),
+        200 if page.starts_with("edgeward ") => Ok(Ok(plain(&page))),
         200 => Err("the answer is not an edgeward's of this version".to_owned()),
-        400 if since.is_some() => Err(plain(page.trim_end())),
+        400 if since.is_some() => Ok(Err(plain(page.trim_end()))),
         status => Err(ask::refused(status)),
     }
 }

@@ -464,8 +464,8 @@ fn status_tells_what_became_of_requests_since_a_time() {
         );
         assert!(page.contains(" since its start at "), "{page}");
         let (code, _, why) = status("2999-01-01T00:00").await;
-        assert_eq!(code, Some(1));
-        assert!(why.contains("that is yet to come"), "{why}");
+        assert_eq!(code, Some(2));
+        assert!(why.starts_with("edgeward: since: that is yet to come: it is "), "{why}");
         let (code, _, why) = status("noon").await;
         assert_eq!(code, Some(2));
         assert!(why.contains("--since 22:00"), "{why}");
