@@ -25,7 +25,9 @@ fn dispatch(command: &Command) -> io::Result<u8> {
         Command::Help(command) => out.write_all(cli::help(*command).as_bytes()).map(|()| cli::EXIT_GOOD),
         Command::Version => out.write_all(cli::version().as_bytes()).map(|()| cli::EXIT_GOOD),
         Command::Run { config } => cli::run(config.as_deref(), &env, &mut err),
-        Command::Status { config } => cli::status(config.as_deref(), &env, &mut out, &mut err),
+        Command::Status { config, since } => {
+            cli::status(config.as_deref(), since.as_deref(), &env, &mut out, &mut err)
+        }
         Command::Drill { config, wanted } => cli::drill(config.as_deref(), wanted, &env, &mut out, &mut err),
         Command::Support { config, output } => {
             cli::support(config.as_deref(), output.as_deref(), &env, &mut out, &mut err)

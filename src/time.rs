@@ -8,6 +8,7 @@ use crate::limits;
 mod zone;
 
 use zone::Zone;
+pub use zone::local::{Local, day_number};
 
 /// Seconds since 1970 before which this program was not built: a wall clock that shows less is wrong.
 pub const BUILT: u64 = later(limits::BUILT_AFTER, option_env!("SOURCE_DATE_EPOCH"));
@@ -33,16 +34,29 @@ pub fn wall() -> SystemTime {
     SystemTime::now()
 }
 
-/// Minutes after midnight by the box's time zone: that of `TZ`, else of `/etc/localtime`, else UTC. The zone is read
-/// once: another one needs a restart, as for every service.
+/// The box's time zone: that of `TZ`, else of `/etc/localtime`, else UTC. It is read once: another one needs a restart, as
+/// for every service.
+static ZONE: LazyLock<Zone> = LazyLock::new(|| {
+    let read = |path: &str| std::fs::read(path).ok();
+    zone::of_this_box(std::env::var("TZ").ok().as_deref(), read)
+});
+
+/// Minutes after midnight by the box's time zone.
 #[must_use]
 pub fn local_minute() -> u16 {
-    static ZONE: LazyLock<Zone> = LazyLock::new(|| {
-        let read = |path: &str| std::fs::read(path).ok();
-        zone::of_this_box(std::env::var("TZ").ok().as_deref(), read)
-    });
-    let since = wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-    ZONE.minute(i64::try_from(since.as_secs()).unwrap_or(0))
+    local(wall()).minute()
+}
+
+/// This moment by the box's time zone; `None` while the wall clock is wrong.
+#[must_use]
+pub fn local_now() -> Option<Local<'static>> {
+    let wall = wall();
+    (!is_wrong(wall)).then(|| local(wall))
+}
+
+fn local(wall: SystemTime) -> Local<'static> {
+    let since = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Local::new(&ZONE, i64::try_from(since.as_secs()).unwrap_or(0))
 }
 
 /// Whether `wall` is no right time: it is before this program was built. A board without a battery starts so.

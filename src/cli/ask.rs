@@ -116,10 +116,14 @@ pub(super) fn ask(
 /// None answers, or another status.
 pub(super) fn get(config: &Config, path: &str, accept: &str) -> Result<Vec<u8>, String> {
     let Said { status, body } = ask(config, "GET", path, accept, "")?;
+    if status == 200 { Ok(body) } else { Err(refused(status)) }
+}
+
+/// A status that is no 200, in words.
+pub(super) fn refused(status: u16) -> String {
     match status {
-        200 => Ok(body),
-        401 | 403 => Err(not_heard(status)),
-        status => Err(format!("it answers {status}: is it of this version?")),
+        401 | 403 => not_heard(status),
+        status => format!("it answers {status}: is it of this version?"),
     }
 }
 

@@ -10,6 +10,7 @@ use lexopt::{Arg, Parser};
 use crate::config::parse_share;
 use crate::config::value::{nearest, parse_duration};
 use crate::proxy::drills::Wanted;
+use crate::proxy::since::Since;
 
 mod ask;
 mod boards;
@@ -66,6 +67,8 @@ pub enum Command {
     Status {
         /// `--config`: tells where the running one's socket is.
         config: Option<PathBuf>,
+        /// `--since`: what became of requests since then.
+        since: Option<String>,
     },
     /// `drill`: fail a target on purpose for a few requests, and say what clients saw.
     Drill {
@@ -165,10 +168,16 @@ const COMMANDS: [About; 10] = [
     },
     About {
         name: "status",
-        options: &[ASKS],
-        usage: " [--config FILE]",
-        does: "show a running edgeward's targets",
-        example: "edgeward status",
+        options: &[
+            ASKS,
+            (
+                "--since",
+                "what became of requests since then: a time of day, how long ago, or a date and time",
+            ),
+        ],
+        usage: " [--since TIME] [--config FILE]",
+        does: "show a running edgeward's targets, and what became of requests since 22:00, or for 8h",
+        example: "edgeward status --since 22:00",
     },
     About {
         name: "drill",
@@ -236,7 +245,7 @@ const COMMANDS: [About; 10] = [
 ];
 
 /// Each option, and what it needs behind it: in a word, a colon and an example.
-const OPTIONS: [(&str, Option<&str>); 11] = [
+const OPTIONS: [(&str, Option<&str>); 12] = [
     ("--config", Some("a file: --config /etc/edgeward/edgeward.toml")),
     ("--target", Some("a target's name: --target box")),
     ("--requests", Some("a number: --requests 3")),
@@ -245,6 +254,7 @@ const OPTIONS: [(&str, Option<&str>); 11] = [
     ("--every", Some("a time: --every 20ms")),
     ("--looks", None),
     ("--output", Some("a file: --output report.txt")),
+    ("--since", Some("a time: --since 22:00, --since 8h, --since 2026-12-01T22:00")),
     ("--yes", None),
     ("--help", None),
     ("--version", None),
@@ -357,7 +367,10 @@ where
     match command {
         "run" => Ok(Command::Run { config }),
         "check" => Ok(Command::Check { config }),
-        "status" => Ok(Command::Status { config }),
+        "status" => {
+            let read = |text: &str| Since::read(text).map(|_| text.to_owned());
+            Ok(Command::Status { config, since: given.read("--since", read)? })
+        }
         "drill" => wanted(given).map(|wanted| Command::Drill { config, wanted }),
         "support" => Ok(Command::Support { config, output: given.path("--output") }),
         "boards" => Ok(Command::Boards { config }),
@@ -444,7 +457,8 @@ mod tests {
             ("run --config f", Command::Run { config: config.clone() }),
             ("run --config=f", Command::Run { config: config.clone() }),
             ("-c f check", Command::Check { config: config.clone() }),
-            ("status -cf", Command::Status { config: config.clone() }),
+            ("status -cf", Command::Status { config: config.clone(), since: None }),
+            ("status --since 22:00", Command::Status { config: None, since: Some("22:00".to_owned()) }),
             ("drill", Command::Drill { config: None, wanted: Wanted::default() }),
             (
                 "drill --target box --requests 3 --yes -c f",
@@ -526,6 +540,7 @@ mod tests {
             ("record", "record needs a file: edgeward record memory.trace"),
             ("replay a b", "takes nothing behind it"),
             ("boards --for 5s", "boards takes no --for"),
+            ("status --since noon", "--since needs a time: --since 22:00, --since 8h"),
             ("check --help=yes", "help"),
         ] {
             let usage = parsed(line).expect_err(line).to_string();

@@ -63,6 +63,12 @@ pub struct Facts {
     pub usage: Option<Usage>,
     /// The frame is *only* usage (OpenAI: `"choices":[]` with `usage`): hidden from a client that did not ask.
     pub usage_only: bool,
+    /// Of such a frame, where the values of `choices` and of `usage` are: what it says beside them may be the client's.
+    /// `None` for joined data.
+    pub usage_only_at: Option<[Range<usize>; 2]>,
+    /// What the frame says beside its answer (OpenAI: `system_fingerprint`, `service_tier`, and what else is no `null`),
+    /// as one number to compare; 0: nothing.
+    pub besides: u64,
     /// The protocol's end marker: `[DONE]`, `message_stop`, `response.completed`, `done:true`.
     pub done: bool,
     /// An error in any shape. The text is for a person; the cause is decided. Always there with

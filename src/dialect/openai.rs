@@ -1,5 +1,7 @@
 //! OpenAI chat and completions as everybody speaks them, embeddings, and llama.cpp's `/completion`.
 
+use std::ops::Range;
+
 use super::event::{Finish, Progress, Usage};
 use super::inspect::Look;
 use crate::cause::Cause;
@@ -18,6 +20,8 @@ struct Seen {
     bare_content: bool,
     bare_stop: bool,
     bare_limit: bool,
+    choices_at: Range<usize>,
+    usage_at: Range<usize>,
 }
 
 /// One frame of a stream, or a whole answer.
@@ -38,21 +42,33 @@ fn members<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>, seen: &mut Seen) -> Resu
                     seen.empty_model = model.is(b"");
                 }
             }
-            b"system_fingerprint" => seen.fp_ollama = c.string()?.is_some_and(|fp| fp.is(b"fp_ollama")),
+            b"system_fingerprint" => {
+                let (at, fingerprint) = (c.at(), c.string()?);
+                seen.fp_ollama = fingerprint.is_some_and(|fp| fp.is(b"fp_ollama"));
+                if fingerprint.is_some_and(|fp| !fp.raw.is_empty()) {
+                    look.facts.besides ^= hash(key, c.since(at));
+                }
+            }
             b"choices" => {
+                let at = c.at();
                 seen.choices = Some(0);
                 c.array(|c| {
                     seen.choices = seen.choices.map(|count| count + 1);
                     choice(c, look)
                 })?;
+                seen.choices_at = at..c.at();
             }
             b"usage" => {
+                let at = c.at();
                 if c.peek()? == b'n' {
                     look.facts.usage_null = Some(c.value()?);
                 } else {
                     look.usage(c, b"prompt_tokens", &[b"completion_tokens"])?;
+                    seen.usage_at = at..c.at();
                 }
             }
+            // Padding, other bytes in each frame.
+            b"obfuscation" | b"created" => c.skip()?,
             // llama.cpp's own count, unasked; `usage` says the same and more where it is there.
             b"timings" => {
                 let counted = usage(c, b"prompt_n", &[b"predicted_n"])?;
@@ -63,11 +79,27 @@ fn members<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>, seen: &mut Seen) -> Resu
             b"content" => seen.bare_content = c.truthy()?,
             b"stop" => seen.bare_stop = c.is_true()?,
             b"stop_type" => seen.bare_limit = c.string()?.is_some_and(|kind| kind.is(b"limit")),
-            _ => look.trouble.member(key, c)?,
+            _ => {
+                let at = c.at();
+                look.trouble.member(key, c)?;
+                if c.at() == at {
+                    c.skip()?;
+                }
+                let value = c.since(at);
+                if key != b"object" && value != b"null" {
+                    look.facts.besides ^= hash(key, value);
+                }
+            }
         }
         Ok(())
     })?;
     Ok(())
+}
+
+/// A member as one number that is not 0, in which its place among others does not show (FNV-1a).
+fn hash(key: &[u8], value: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    key.iter().chain(b":").chain(value).fold(0xcbf2_9ce4_8422_2325, step) | 1
 }
 
 fn decide(look: &mut Look<'_>, seen: &Seen) {
@@ -87,6 +119,8 @@ fn decide(look: &mut Look<'_>, seen: &Seen) {
     }
     facts.usage_only =
         seen.choices == Some(0) && facts.usage.is_some() && facts.progress.is_none() && !facts.content;
+    let both = facts.usage_only && !seen.usage_at.is_empty();
+    facts.usage_only_at = both.then(|| [seen.choices_at.clone(), seen.usage_at.clone()]);
 }
 
 fn choice<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {

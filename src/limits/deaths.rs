@@ -24,8 +24,11 @@ pub const STRAIN_LEAST: u64 = 512;
 pub const DEATH_EVIDENCE: Duration = Duration::from_secs(10);
 /// Evidence that comes this late is waited for before the death is told in the journal; nobody else waits.
 pub const DEATH_LATE: Duration = Duration::from_millis(200);
-/// A failed attempt at a server that died this long ago failed by that.
+/// A failed attempt at a server that died this long ago failed by that; so did one that TCP ended this long before the
+/// death was known: a process closes its sockets first.
 pub const DEATH_EXPLAINS: Duration = Duration::from_secs(2);
+/// Attempts at one server that TCP ended before its death was known, and that count among those that went on by it.
+pub const DEATH_EARLY: usize = 64;
 /// Between two looks at a server's processes while requests are under way there.
 pub const DEATH_LOOK: Duration = Duration::from_secs(1);
 /// While none is.

@@ -525,6 +525,7 @@ pub(super) mod tests {
             include_str!("health_events.rs"),
             include_str!("load_events.rs"),
             include_str!("memory_events.rs"),
+            include_str!("morning.rs"),
             include_str!("operator_events.rs"),
             include_str!("reload_events.rs"),
             include_str!("resume_events.rs"),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::deaths::{self, Fate};
 use super::gateway::Gateway;
+use super::lately::Leaves;
 use super::open::{Open, Terms, ended_by};
 use super::places::Place;
 use super::{drills, news, rollout};
@@ -13,9 +14,9 @@ use crate::cause::{Cause, Failure, Fault};
 use crate::dialect::event::Usage;
 use crate::dialect::request::Call;
 use crate::health::{Change, Ended};
-use crate::observe::Outcome;
 use crate::observe::events::{self, Record};
-use crate::route::budget;
+use crate::observe::{Outcome, Shed};
+use crate::route::{Plan, budget};
 use crate::time::now;
 
 /// The account of one request.
@@ -34,6 +35,9 @@ pub struct Account {
     /// The answer comes from where it would not if all were well.
     away: bool,
     failures: Vec<(usize, Failure)>,
+    /// When each of them failed.
+    failed_at: Vec<Instant>,
+    leaves: Leaves,
     committed: Option<(usize, Duration)>,
     /// When the present attempt's first token was there, of an answer that is put together.
     spoke: Option<Duration>,
@@ -64,6 +68,8 @@ impl Account {
             model: call.model.clone(),
             began,
             failures: Vec::new(),
+            failed_at: Vec::new(),
+            leaves: Leaves::default(),
             committed: None,
             spoke: None,
             broke: None,
@@ -184,7 +190,8 @@ impl Account {
         if let Some(key) = self.gateway.config.targets.get(target).and_then(|target| target.key.as_ref()) {
             key.hide_in(&mut failure.detail);
         }
-        let counts = deaths::explain(&self.gateway, target, &mut failure, now());
+        let (first, at) = (!self.failures.iter().any(|(before, _)| *before == target), now());
+        let counts = deaths::goes_on(&self.gateway, target, &mut failure, first, at);
         let took = open.as_ref().map_or(Duration::ZERO, |open| now() - open.began());
         let news = open.map(|open| open.end(ended_by(counts, wait))).unwrap_or_default();
         let name = self.gateway.name(target);
@@ -204,6 +211,24 @@ impl Account {
             self.gateway.waits_for_time(target, &failure);
         }
         self.failures.push((target, failure));
+        self.failed_at.push(at);
+    }
+
+    /// The request is taken on, and is served by `plan`.
+    pub fn planned(&mut self, plan: &Plan) {
+        self.leaves.planned(&self.gateway, plan, &self.terms.wants.model, self.terms.prompt_tokens(), now());
+    }
+
+    /// Its memory or its slots keep the request from the box.
+    pub fn shed(&mut self, shed: Shed) {
+        self.leaves.shed(shed);
+    }
+
+    /// Calls each failure what it is called by now: its server's death may have shown since.
+    pub fn settle(&mut self) {
+        for ((target, failure), at) in self.failures.iter_mut().zip(&self.failed_at) {
+            failure.cause = deaths::called(&self.gateway, *target, failure.cause, *at);
+        }
     }
 
     /// The attempt at `target` owns the stream from here on. `away`: it is not who would if all were well: its health,
@@ -304,10 +329,10 @@ impl Account {
     /// `box:oom,cloud:committed`.
     #[must_use]
     pub fn attempts(&self, committed: Option<&str>) -> String {
-        let failed = self
-            .failures
-            .iter()
-            .map(|(target, failure)| (self.gateway.name(*target), failure.cause.as_str()));
+        let failed = self.failures.iter().zip(&self.failed_at).map(|((target, failure), at)| {
+            let cause = deaths::called(&self.gateway, *target, failure.cause, *at);
+            (self.gateway.name(*target), cause.as_str())
+        });
         failed.chain(committed.map(|name| (name, "committed"))).fold(
             String::new(),
             |mut text, (name, cause)| {
@@ -327,6 +352,7 @@ impl Account {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
+        self.settle();
         if let Some((target, failure)) = &mut broke {
             deaths::explain(&self.gateway, *target, failure, now());
         }
@@ -339,6 +365,10 @@ impl Account {
         news::say(&self.gateway, &news);
         self.gateway.metrics.request(outcome);
         self.tell_rollout(outcome);
+        if !self.terms.placeless {
+            let committed = self.committed.map(|(target, _)| target);
+            self.leaves.ended(&self.gateway, committed, &self.failures, outcome);
+        }
         if let Some((target, failure)) = &broke {
             self.gateway.metrics.attempt(*target, Some(failure.cause));
         } else if let Some((target, _)) = self.committed {

@@ -26,6 +26,7 @@ use late::{Told, tell_late};
 use super::current::Current;
 use super::facts;
 use super::gateway::{Gateway, Process};
+use super::lately;
 use crate::cause::{Cause, Failure};
 use crate::config::{Config, Kind, Place, Target, TargetUrl};
 use crate::health::death::{self, Evidence};
@@ -160,13 +161,36 @@ pub fn explain(gateway: &Gateway, target: usize, failure: &mut Failure, now: Ins
     if before == Cause::Refused { before } else { failure.cause }
 }
 
+/// The same for an attempt that goes on elsewhere. `first`: its request has had no other one at `target`.
+pub fn goes_on(gateway: &Gateway, target: usize, failure: &mut Failure, first: bool, now: Instant) -> Cause {
+    let by_tcp = failure.cause != Cause::Crashed && is_an_end(failure.cause);
+    if let Some(server) = gateway.servers.get(target).and_then(Option::as_ref).filter(|_| by_tcp && first) {
+        server.ended_by_tcp(now);
+    }
+    explain(gateway, target, failure, now)
+}
+
+/// What a failure at `target` is called by now: that its server has died may have become known since it failed `at` that
+/// time, or of what.
+#[must_use]
+pub fn called(gateway: &Gateway, target: usize, cause: Cause, at: Instant) -> Cause {
+    let server = gateway.servers.get(target).and_then(Option::as_ref).filter(|_| is_an_end(cause));
+    let apart = |died: Instant| died.saturating_duration_since(at).max(at.saturating_duration_since(died));
+    match server.and_then(|server| server.died.get()) {
+        Some((died, of)) if apart(died) < limits::DEATH_EXPLAINS => of,
+        _ => cause,
+    }
+}
+
+/// What an attempt shows of its server's end.
+const fn is_an_end(cause: Cause) -> bool {
+    matches!(cause, Cause::Refused | Cause::Reset | Cause::Closed | Cause::Truncated | Cause::Crashed)
+}
+
 fn explained(gateway: &Gateway, target: usize, failure: &mut Failure, now: Instant) {
     let Some(server) = gateway.servers.get(target).and_then(Option::as_ref) else { return };
     let process = &gateway.process;
-    let by_its_end = matches!(
-        failure.cause,
-        Cause::Refused | Cause::Reset | Cause::Closed | Cause::Truncated | Cause::Crashed
-    );
+    let by_its_end = is_an_end(failure.cause);
     if failure.cause.is_oom() {
         server.state.borrow_mut().said = Some((now, failure.cause));
     }
@@ -174,7 +198,7 @@ fn explained(gateway: &Gateway, target: usize, failure: &mut Failure, now: Insta
         server.died.get().filter(|(at, _)| now.saturating_duration_since(*at) < limits::DEATH_EXPLAINS);
     if by_its_end && let Some((_, cause)) = died {
         failure.cause = cause;
-    } else if by_its_end && let Some(pid) = server.has_ended() {
+    } else if by_its_end && let Some(pid) = server.is_ending() {
         // TCP was first in this turn of the loop.
         failure.cause = evidence(process, server, pid, now).0.cause();
     } else if matches!(failure.cause, Cause::Oom | Cause::CudaOom | Cause::Crashed | Cause::Http5xx)
@@ -295,7 +319,7 @@ fn ended(current: &Rc<Current>, server: &Rc<Server>, pid: u32) {
                 facts::died(&gateway, target, cause.is_oom(), at);
             }
         }
-        let failed_over = server.tell(cause, None);
+        let failed_over = server.tell(cause, None) + server.take_early(at);
         let after = since.map_or(Duration::ZERO, |since| at.saturating_duration_since(since));
         let told = Told { pid, exit, after, failed_over, rest };
         task::start(tell_late(Rc::clone(current), Rc::clone(server), told, (cause, xid)));
@@ -334,6 +358,9 @@ fn runner_ended(gateway: &Gateway, server: &Server, pid: u32, cause: Cause) {
         return;
     }
     let cause = (failed_over > 0 || killed).then_some(cause);
+    if let Some(cause) = cause {
+        lately::died(gateway, cause);
+    }
     for target in targets(gateway, server) {
         match cause {
             Some(cause) => facts::died(gateway, target, cause.is_oom(), now()),

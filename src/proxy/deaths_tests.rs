@@ -117,6 +117,37 @@ fn a_failure_is_told_by_what_is_known_better() {
 }
 
 #[test]
+fn what_tcp_ends_before_a_death_is_known_counts_and_is_called_by_it() {
+    let (gateway, at) = (gateway(1), now());
+    let server = server(&gateway);
+    let failed = |cause, first| goes_on(&gateway, 0, &mut Failure::new(cause), first, at);
+    failed(Cause::Reset, true);
+    assert_eq!(server.take_early(at), 0, "nobody is known there");
+    server.state.borrow_mut().found =
+        Some(Found { how: "a test", socket: None, main: Some(71), others: Vec::new(), group: None });
+    let all = [Cause::Reset, Cause::Closed, Cause::Refused, Cause::TimeoutFirstToken, Cause::Crashed];
+    all.into_iter().for_each(|cause| {
+        failed(cause, true);
+    });
+    failed(Cause::Refused, false);
+    assert_eq!(server.take_early(at + SECOND), 3, "each request once, and what TCP ended alone");
+    assert_eq!(server.take_early(at + SECOND), 0);
+    failed(Cause::Closed, true);
+    assert_eq!(server.take_early(at + limits::DEATH_EXPLAINS), 0, "that is long ago");
+    (0..1000).for_each(|_| {
+        failed(Cause::Closed, true);
+    });
+    assert_eq!(server.take_early(at), limits::DEATH_EARLY);
+
+    let called = |cause, failed_at| called(&gateway, 0, cause, failed_at);
+    assert_eq!(called(Cause::Closed, at), Cause::Closed);
+    server.died.set(Some((at + SECOND, Cause::OomKill)));
+    assert_eq!([Cause::Closed, Cause::Crashed].map(|cause| called(cause, at)), [Cause::OomKill; 2]);
+    assert_eq!(called(Cause::TimeoutFirstToken, at), Cause::TimeoutFirstToken);
+    assert_eq!(called(Cause::Closed, at + SECOND + limits::DEATH_EXPLAINS), Cause::Closed, "another time");
+}
+
+#[test]
 fn a_death_has_the_cause_that_the_kernel_names() {
     let (gateway, at) = (gateway(1), now());
     let (process, server) = (&gateway.process, server(&gateway));

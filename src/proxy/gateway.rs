@@ -13,6 +13,7 @@ use super::body::Budget;
 use super::cancel::Live;
 use super::deaths::{Deaths, Server};
 use super::facts::{Local, Locals};
+use super::lately::Lately;
 use super::places::Places;
 use super::refused::Refused;
 use super::rollout::{Candidate, Part};
@@ -21,7 +22,7 @@ use super::trace::Tap;
 use super::unstreamed::Unstreamed;
 use super::upstream::{ProxyRules, SetupError, Upstreams, Visits};
 use super::usual::Usual;
-use super::{drills, media, news, pressure};
+use super::{drills, lately, media, news, pressure};
 use crate::cause::{Cause, Failure};
 use crate::config::{Config, Kind, Place, Target};
 use crate::gate::pool::{Buffer, Pool};
@@ -64,6 +65,8 @@ pub struct Process {
     pub places: Rc<Places>,
     /// What attempts cost.
     pub spending: Spending,
+    /// What was asked and what became of it.
+    pub lately: Lately,
     /// How memory stands; `None` while it is not watched.
     pub memory: Cell<Option<Decision>>,
     /// What is free for models at present; `None` while memory is not watched.
@@ -171,6 +174,7 @@ impl Gateway {
                 drills: RefCell::default(),
                 places,
                 spending,
+                lately: Lately::new(crate::time::now(), crate::time::local_now()),
                 memory: Cell::default(),
                 room: Cell::default(),
                 locals,
@@ -358,6 +362,7 @@ impl Gateway {
         let news = self.store.borrow_mut().tick(now);
         news::say(self, &news);
         drills::tick(self, now);
+        lately::tick(self, now);
         self.process.media.borrow_mut().sweep(&self.config.images, now);
     }
 

@@ -8,8 +8,8 @@ use super::deaths::{self, Bound, Fate};
 use super::facts::room::{self, Held, Wants};
 use super::gaps::Gaps;
 use super::gateway::Gateway;
-use super::news;
 use super::places::Place;
+use super::{lately, news};
 use crate::cause::{Cause, Failure, Fault};
 use crate::dialect::Dialect;
 use crate::dialect::event::Usage;
@@ -170,7 +170,8 @@ impl Open {
         let at = now();
         let used = self.used(ended);
         if let Some(hold) = self.hold.take() {
-            self.gateway.process.spending.end(hold, used, self.gateway.when(at));
+            let cost = self.gateway.process.spending.end(hold, used, self.gateway.when(at));
+            lately::spent(&self.gateway, cost, at);
         }
         if let Some(mut held) = self.held.take() {
             let usage = self.answer.flatten().unwrap_or_default();

@@ -3,17 +3,19 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use serde::Serialize;
 
 use super::auth::Client;
 use super::cancel::Cancelled;
 use super::gateway::Gateway;
 use super::gpus::{self, GpuStatus};
+use super::lately::{self, LatelyStatus};
 use super::outlet::ClientBody;
 use super::pressure;
 use super::refused::Refused;
 use super::server::{json, text};
+use super::since::Since;
 use super::standing::{self, TargetStatus};
 use super::status_page;
 use crate::cause::Cause;
@@ -51,6 +53,8 @@ pub struct Status {
     pub drill: Option<Report>,
     /// Client keys whose prompts stay near, and how near.
     pub local_only: Vec<String>,
+    /// What was asked lately and what became of it.
+    pub lately: LatelyStatus,
     /// How memory stands; `None` while it is not watched.
     pub memory: Option<MemoryStatus>,
     /// What the helper sees of the GPUs; `None` where there is nothing to ask.
@@ -148,10 +152,16 @@ fn forbidden() -> Problem {
     )
 }
 
-/// The state of everything: as JSON, or in words for who accepts plain text first.
+/// The state of everything: as JSON, or in words for who accepts plain text first. `?since=22:00`: what became of
+/// requests since then.
 #[must_use]
-pub fn status(gateway: &Gateway, headers: &HeaderMap) -> Answer {
+pub fn status<B>(gateway: &Gateway, request: &Request<B>) -> Answer {
     let at = now();
+    let lately = match since_asked(request.uri().query()).and_then(|since| lately::status(gateway, since, at))
+    {
+        Ok(lately) => lately,
+        Err(why) => return text(StatusCode::BAD_REQUEST, format!("since: {why}\n")),
+    };
     let targets = (0..gateway.config.targets.len()).map(|target| standing::of(gateway, target, at)).collect();
     let drill = gateway.process.drills.borrow().report(at).filter(|drill| drill.stage != Stage::Over);
     let status = Status {
@@ -165,6 +175,7 @@ pub fn status(gateway: &Gateway, headers: &HeaderMap) -> Answer {
         rollout: gateway.part.trial().map(|trial| rollout_status(&trial.judge(), at)),
         drill,
         local_only: standing::local_only(&gateway.config),
+        lately,
         memory: gateway.process.memory.get().map(|decision| {
             let told = pressure::told(&decision);
             MemoryStatus {
@@ -177,7 +188,7 @@ pub fn status(gateway: &Gateway, headers: &HeaderMap) -> Answer {
         gpu: gpus::status(&gateway.process),
         targets,
     };
-    let accept = headers.get(header::ACCEPT).map(HeaderValue::as_bytes).unwrap_or_default();
+    let accept = request.headers().get(header::ACCEPT).map(HeaderValue::as_bytes).unwrap_or_default();
     if accept.starts_with(b"text/plain") {
         return text(StatusCode::OK, status_page::render(&status));
     }
@@ -195,6 +206,15 @@ fn refused_status(refused: &Refused, at: Instant) -> RefusedStatus {
         mistake: first.in_words(),
         more: *more,
     }
+}
+
+/// What `?since=…` says, if it is there.
+fn since_asked(query: Option<&str>) -> Result<Option<Since>, String> {
+    let members = || query.unwrap_or_default().split('&');
+    let Some(text) = members().find_map(|member| member.strip_prefix("since=")) else { return Ok(None) };
+    // What some clients write in a query's place.
+    let text = text.replace("%3A", ":").replace("%3a", ":");
+    Since::read(&text).map(Some).ok_or_else(|| "write 22:00, 8h or 2026-12-01T22:00".to_owned())
 }
 
 fn rollout_status(judge: &Judge, at: Instant) -> RolloutStatus {

@@ -5,6 +5,8 @@
 //! joined to be read. An event in the making is held back until it is whole (up to a bound), so that a stream that breaks
 //! never ends in half an event.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::shape::Shape;
@@ -70,6 +72,8 @@ pub struct Relay {
     moved: bool,
     spoke: bool,
     shape: Option<Shape>,
+    /// What the client was last told beside the answer, as in [`Facts::besides`].
+    besides: u64,
 }
 
 impl Relay {
@@ -92,6 +96,7 @@ impl Relay {
             moved: false,
             spoke: false,
             shape: None,
+            besides: 0,
         }
     }
 
@@ -197,7 +202,7 @@ impl Relay {
             return;
         }
         let dropping_comments = std::mem::take(&mut self.began_held);
-        match self.edited(&beginning, &facts, dropping_comments) {
+        match self.edited(&beginning, &facts, dropping_comments, true) {
             Some(parts) => out.extend(parts.into_iter().filter(|part| !part.is_empty())),
             None => out.push(beginning),
         }
@@ -246,12 +251,15 @@ impl Relay {
                 !self.hides(&facts)
             }
         };
-        let edited = if keep && !facts.blank && self.said.error.is_none() {
-            self.edited(&raw, &facts, dropping_comments)
+        let edited = if !facts.blank && self.said.error.is_none() {
+            self.edited(&raw, &facts, dropping_comments, keep)
         } else {
             None
         };
-        match (keep, edited) {
+        if facts.besides != 0 {
+            self.besides = facts.besides;
+        }
+        match (keep || edited.is_some(), edited) {
             (true, None) if in_chunk => {
                 self.shape = Shape::learn(&raw, &facts).or(self.shape.take());
                 run.keep_to(end);
@@ -309,8 +317,25 @@ impl Relay {
             || (self.edits.hide_progress && facts.progress.is_some() && !says_more)
     }
 
-    /// The event as the client gets it, where that differs from how it came.
-    fn edited(&self, raw: &Bytes, facts: &Facts, dropping_comments: bool) -> Option<Vec<Bytes>> {
+    /// Of an event that is hidden for its usage: what to cut out and to put in, so that the client still gets what else
+    /// it says and no event before it said. vLLM has its `system_fingerprint` there alone once it is asked for usage. Many
+    /// clients look into the first choice of each event, so that one stands there that adds nothing.
+    fn without_usage(&self, raw: &[u8], facts: &Facts) -> Option<[(Range<usize>, Bytes); 2]> {
+        let [choices, usage] = facts.usage_only_at.clone().filter(|_| self.edits.hide_usage)?;
+        if facts.besides == 0 || facts.besides == self.besides {
+            return None;
+        }
+        let choice: &[u8] = match self.dialect {
+            Dialect::OpenaiCompletions => br#"[{"index":0,"text":"","logprobs":null,"finish_reason":null}]"#,
+            _ => br#"[{"index":0,"delta":{},"finish_reason":null}]"#,
+        };
+        let usage = dialect::member_range(raw, &usage)?;
+        Some([(choices, Bytes::from_static(choice)), (usage, Bytes::new())])
+    }
+
+    /// The event as the client gets it, where that differs from how it came; of one that is not kept, what of it is.
+    fn edited(&self, raw: &Bytes, facts: &Facts, dropping_comments: bool, keep: bool) -> Option<Vec<Bytes>> {
+        let kept = if keep { None } else { Some(self.without_usage(raw, facts)?) };
         let model = match (&self.edits.model, &facts.model) {
             (Some(name), Some(range)) if raw.get(range.clone()) != Some(name) => {
                 Some((range.clone(), name.clone()))
@@ -324,16 +349,17 @@ impl Relay {
             _ => None,
         };
         let comments = dropping_comments && facts.comments;
-        if model.is_none() && usage.is_none() && !comments {
+        if model.is_none() && usage.is_none() && kept.is_none() && !comments {
             return None;
         }
-        let mut cuts: heapless::Vec<_, 2> = model.into_iter().chain(usage).collect();
-        if let [first, second] = &cuts[..]
-            && first.0.start > second.0.start
-        {
-            cuts.swap(0, 1);
+        let mut cuts: heapless::Vec<_, 4> =
+            model.into_iter().chain(usage).chain(kept.into_iter().flatten()).collect();
+        cuts.sort_unstable_by_key(|(range, _)| range.start);
+        // A member that stands there twice.
+        if cuts.windows(2).any(|pair| matches!(pair, [first, second] if first.0.end > second.0.start)) {
+            return None;
         }
-        let mut parts: heapless::Vec<Bytes, 5> = heapless::Vec::new();
+        let mut parts: heapless::Vec<Bytes, 9> = heapless::Vec::new();
         let mut at = 0;
         for (range, text) in cuts {
             parts.extend([raw.slice(at..range.start), text]);

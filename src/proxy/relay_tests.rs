@@ -79,6 +79,38 @@ fn a_hidden_event_leaves_slices_of_the_same_chunk() {
     assert_eq!(relay.said().usage.and_then(|usage| usage.completion), Some(3), "hidden, not lost");
 }
 
+/// As vLLM writes it: asked for usage, it names the fingerprint nowhere else.
+#[test]
+fn what_a_hidden_usage_event_says_beside_usage_goes_on() {
+    let usage = data(
+        r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3},"system_fingerprint":"fp_1"}"#,
+    );
+    let what_else = data(
+        r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"asked","choices":[{"index":0,"delta":{},"finish_reason":null}],"system_fingerprint":"fp_1"}"#,
+    );
+    let before = format!("{}{}", content("A"), finish(0)).replace("\"m\"", "\"asked\"");
+    let stream = format!("{before}{usage}{DONE}");
+    assert_eq!(relayed(CHAT, edits(), &stream), format!("{before}{what_else}{DONE}"));
+    assert_eq!(
+        relayed(Dialect::OpenaiCompletions, edits(), &usage),
+        what_else.replace(r#""delta":{}"#, r#""text":"","logprobs":null"#)
+    );
+    // Said before, as OpenAI says it in each event: nothing is lost with this one. Padding is nothing.
+    let token = data(
+        r#"{"id":"c","created":1,"model":"asked","system_fingerprint":"fp_1","choices":[{"index":0,"delta":{"content":"A"}}],"obfuscation":"x1"}"#,
+    );
+    let said = usage.replace("\"fp_1\"", "\"fp_1\",\"obfuscation\":\"y2\",\"service_tier\":null");
+    assert_eq!(relayed(CHAT, edits(), &format!("{token}{said}{DONE}")), format!("{token}{DONE}"));
+    // Another one than before.
+    let other = said.replace("fp_1", "fp_2");
+    assert!(relayed(CHAT, edits(), &format!("{token}{other}{DONE}")).contains("fp_2"));
+    // A member twice: hidden, rather than spoilt.
+    let twice = usage.replace("\"usage\"", "\"usage\":null,\"usage\"").replace("\"choices\":[],", "");
+    let twice = twice.replace("{\"id\"", "{\"choices\":[],\"id\"");
+    let out = relayed(CHAT, edits(), &twice);
+    assert!(out.is_empty() || serde_json::from_str::<serde_json::Value>(&out[6..]).is_ok(), "{out}");
+}
+
 #[test]
 fn only_what_must_change_changes() {
     for (came, goes) in [

@@ -213,7 +213,7 @@ async fn find(
     };
     match found {
         Endpoint::Root => Ok(text(StatusCode::OK, "edgeward is running\n")),
-        Endpoint::Status => operator::only(&client, || operator::status(gateway, request.headers())),
+        Endpoint::Status => operator::only(&client, || operator::status(gateway, &request)),
         Endpoint::Metrics => operator::only(&client, || operator::metrics(gateway)),
         Endpoint::Events => operator::only(&client, operator::events),
         Endpoint::Config => operator::only(&client, || operator::config(gateway)),

@@ -30,6 +30,8 @@ impl Shape {
             finish: None,
             usage: None,
             usage_only: false,
+            usage_only_at: _,
+            besides: _,
             done: false,
             error: None,
             progress: None,

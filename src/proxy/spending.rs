@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{Budget, ClientKey, Config, Price, Target};
+use crate::config::{Budget, ClientKey, Config, Micros, Price, Target};
 use crate::limits;
 use crate::observe::health_events;
 use crate::route::budget::{
@@ -137,9 +137,9 @@ impl Spending {
         Some(self.books.borrow_mut().begin(key, target, estimate, price, when))
     }
 
-    /// It is over.
-    pub fn end(&self, hold: Hold, used: Used, when: When) {
-        let _cost = self.books.borrow_mut().end(hold, used, when);
+    /// It is over. Returns what it cost.
+    pub fn end(&self, hold: Hold, used: Used, when: When) -> Micros {
+        self.books.borrow_mut().end(hold, used, when)
     }
 
     /// Reads what was spent before this process began, and keeps it in `folder` from here on. For before the first

@@ -50,6 +50,7 @@ fn show(status: &Status, page: &mut Page) {
         page.line("    ", &format!("new: {} (judged from {min_samples} on)", side(new)));
         page.line("    ", &format!("old: {}", side(old)));
     }
+    page.line("  ", &status.lately.words);
     if let Some(MemoryStatus { pressure, reason, figures, .. }) = &status.memory {
         let indent = if pressure == "green" { "  " } else { "  ! " };
         page.line(indent, &format!("memory is {pressure}, {reason}: {figures}"));
@@ -220,6 +221,7 @@ pub fn is_plain(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy::lately::LatelyStatus;
     use crate::proxy::standing::{ModelStatus, MoneyStatus};
 
     fn target() -> TargetStatus {
@@ -297,6 +299,12 @@ mod tests {
             rollout: None,
             drill: None,
             local_only: vec!["shop: this box".to_owned()],
+            lately: LatelyStatus {
+                words: "since 2026-12-01 07:00: 214 requests, 2 at the cloud (busy 1; dead 1: crashed 1), 1 death \
+                        (crashed 1), 0 lost, 0.34 spent"
+                    .to_owned(),
+                ..LatelyStatus::default()
+            },
             memory: Some(MemoryStatus {
                 pressure: "amber".to_owned(),
                 reason: "it falls fast, beyond what is usual".to_owned(),
@@ -333,6 +341,8 @@ mod tests {
   ! /etc/edgeward/edgeward.toml is refused since 2026-12-01T03:12:00Z (40 s
       ago), the one before it counts: line 7: limit: is not a key that exists
       here; hint: did you mean \"limits\"? (and 2 more: edgeward check)
+  since 2026-12-01 07:00: 214 requests, 2 at the cloud (busy 1; dead 1: crashed
+    1), 1 death (crashed 1), 0 lost, 0.34 spent
   ! memory is amber, it falls fast, beyond what is usual: 312 MiB of 7620 MiB
       (host), low below 762 MiB
   the GPU helper sees: edgeward-nvml 1.2.3

@@ -1,6 +1,8 @@
 //! The box's time zone, out of its TZif file (RFC 9636) and the POSIX rule at its end. libc's `localtime` is out of reach:
 //! calling it is unsafe, and it reads the environment behind one's back.
 
+pub(super) mod local;
+
 /// Where the system keeps its zones.
 const ZONES: &str = "/usr/share/zoneinfo/";
 /// The box's own.
@@ -10,7 +12,7 @@ const DAY: i64 = 86_400;
 
 /// When which offset holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Zone {
+pub struct Zone {
     /// Before the first change: seconds east of UTC.
     first: i64,
     /// From when on, in seconds since 1970, which offset; ascending.

@@ -321,6 +321,17 @@ pub fn exit(pid: u32) -> Option<String> {
     }
 }
 
+/// Whether a process is on its way out: it has let go of its sockets, or is about to, and its end may be told only after
+/// its memory was given back.
+#[must_use]
+pub fn is_exiting(pid: u32) -> bool {
+    /// `PF_EXITING` of the kernel's include/linux/sched.h.
+    const EXITING: u32 = 0x4;
+    // Its state, and behind five more its flags (proc_pid_stat(5)).
+    let flags = stat(pid).and_then(|stat| stat.split_ascii_whitespace().nth(6)?.parse().ok());
+    flags.is_some_and(|flags: u32| flags & EXITING != 0)
+}
+
 /// A process whose end is told: what its number means later does not matter.
 #[derive(Debug)]
 pub struct Held(AsyncFd<OwnedFd>);
@@ -472,11 +483,11 @@ mod tests {
         runtime.block_on(async {
             let mut process = child("read line; exit 3");
             let held = Held::new(process.id()).unwrap();
-            assert_eq!(exit(process.id()), None, "it lives");
+            assert_eq!((exit(process.id()), is_exiting(process.id())), (None, false), "it lives");
             drop(process.stdin.take());
             assert!(!held.has_ended());
             held.ended().await;
-            assert!(held.has_ended());
+            assert!(held.has_ended() && is_exiting(process.id()));
             assert_eq!(exit(process.id()).as_deref(), Some("exit status 3"));
             process.wait().unwrap();
             assert!(Held::new(process.id()).is_err(), "nobody has this number now");

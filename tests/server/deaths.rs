@@ -82,6 +82,29 @@ fn all_that_wait_go_on_by_the_end_of_the_process_although_tcp_never_tells() {
 }
 
 #[test]
+fn those_whose_connections_end_with_the_server_count_and_are_called_by_its_death() {
+    run(LIMIT, async {
+        let Some((mut dying, _shelf, program)) = pair("openai", "").await else { return };
+        let mut wires = Vec::new();
+        for _ in 0..4 {
+            wires.push(begin(&program, "own").await);
+            assert_eq!(dying.says().await, "held own");
+        }
+        dying.kill();
+        for wire in &mut wires {
+            let said = attempts(wire).await;
+            assert!(said.ends_with(",shelf:committed"), "{said}");
+        }
+        // Whoever was first, TCP or the process's end.
+        program.logged(&["WARN  server_died", "target=box", "cause=crashed", "failed_over=4"]).await;
+        program.logged(&["request_done", "attempts=box:crashed,shelf:committed"]).await;
+        let lately = program.status().await["lately"].clone();
+        assert_eq!(lately["deaths"], serde_json::json!({"crashed": 1}), "{lately}");
+        assert_eq!((lately["requests"].as_u64(), lately["cloud"].as_u64()), (Some(4), Some(0)), "{lately}");
+    });
+}
+
+#[test]
 fn a_server_that_was_restarted_is_asked_again_as_soon_as_it_answers_its_probe() {
     run(LIMIT, async {
         // Not by its turn.

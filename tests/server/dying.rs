@@ -6,7 +6,8 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// By a request's model: `hold` gets no answer, its connection being held by a child, too; `eat` takes all memory. Another
+/// By a request's model: `hold` gets no answer, its connection being held by a child, too; `own` gets none, and its connection
+/// ends with the server; `eat` takes all memory. Another
 /// one gets a process of its own and an answer the first time, and is held later. Whatever it starts ends with its input.
 const SCRIPT: &str = r#"
 import json, os, socket, sys, threading
@@ -52,6 +53,9 @@ def serve(connection):
     if model == "eat":
         kept = []
         while True: kept.append(b"x" * (1 << 20))
+    if model == "own":
+        say("held", model)
+        return connection
     if model == "hold" or model in runners:
         child(connection.fileno())
         say("held", model)

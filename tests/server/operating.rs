@@ -505,3 +505,58 @@ fn prometheus_takes_the_metrics_without_a_complaint() {
         assert!(flowing.contains("sent off this box today: 4 requests"), "{text}");
     });
 }
+
+#[test]
+fn status_tells_what_became_of_requests_since_a_time() {
+    run(LIMIT, async {
+        let (here, cloud) =
+            (SimServer::start(healthy("a")).await.unwrap(), SimServer::start(healthy("b")).await.unwrap());
+        let far = target(
+            "cloud",
+            "openai",
+            &cloud,
+            "models = { \"*\" = \"m\" }\nprice = { input = 1.0, output = 1.0 }",
+        )
+        .replace("place = \"local\"", "place = \"cloud\"");
+        let program = Program::start(&(target("box", "openai", &here, "") + &far)).await;
+        let post = async |body: &str| ask(program.addr, "POST", CHAT, &[], body).await.status;
+        assert_eq!(post(&chat(true)).await, 200);
+        // A failover is one request.
+        here.set(parse("REPLY 500 application/json | {\"error\":\"no\"}").unwrap());
+        assert_eq!(post(&chat(true)).await, 200);
+        assert_eq!(post(&chat(false)).await, 200);
+        // Lost; and what its client does wrong, or only asks about, is not.
+        cloud.set(parse("REPLY 500 application/json | {\"error\":\"no\"}").unwrap());
+        assert_eq!(post(&chat(true)).await, 502);
+        assert_eq!(post("{").await, 400);
+        assert_eq!(ask(program.addr, "GET", "/v1/models", &[], "").await.status, 200);
+        let lately = program.status().await["lately"].clone();
+        assert_eq!(
+            serde_json::json!([lately["requests"], lately["cloud"], lately["lost"], lately["begins"]]),
+            serde_json::json!([4, 2, 1, "start"]),
+            "{lately}"
+        );
+        assert_eq!(lately["why"], serde_json::json!({"failed": 2}));
+        assert_eq!(lately["causes"], serde_json::json!({"http_5xx": 2}));
+        assert!(lately["spent_micros"].as_u64().unwrap() > 0, "{lately}");
+        let status = |since| said(beside(&program, &["status", "--since", since], &[]));
+        let (code, page, _) = status("1h").await;
+        assert_eq!(code, Some(0), "{page}");
+        let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            page.contains(": 4 requests, 2 at the cloud (failed 2: http_5xx 2), 0 deaths, 1 lost, "),
+            "{page}"
+        );
+        assert!(page.contains(" since its start at "), "{page}");
+        let (code, _, why) = status("2999-01-01T00:00").await;
+        assert_eq!(code, Some(2));
+        assert!(why.starts_with("edgeward: since: that is yet to come: it is "), "{why}");
+        let (code, _, why) = status("noon").await;
+        assert_eq!(code, Some(2));
+        assert!(why.contains("--since 22:00"), "{why}");
+        let answer = ask(program.addr, "GET", "/edgeward/status?since=noon", &[], "").await;
+        assert_eq!((answer.status, answer.text().contains("write 22:00")), (400, true));
+        let answer = ask(program.addr, "GET", "/edgeward/status?since=0%3A00", &[], "").await;
+        assert_eq!(answer.status, 200);
+    });
+}

@@ -18,6 +18,7 @@ mod disk;
 mod dying;
 mod flash;
 mod memory;
+mod morning;
 #[expect(dead_code, reason = "the server's tests use more of it")]
 #[path = "../server/program.rs"]
 mod program;

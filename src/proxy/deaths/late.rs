@@ -8,6 +8,7 @@ use crate::cause::Cause;
 use crate::limits;
 use crate::observe::death_events;
 use crate::proxy::current::Current;
+use crate::proxy::lately;
 use crate::time::now;
 
 /// What is known of a death when it is told.
@@ -39,6 +40,7 @@ pub(super) async fn tell_late(
             all.iter().for_each(|target| gateway.store.borrow_mut().died_of(*target, cause));
         }
     }
+    lately::died(&gateway, cause);
     for target in targets(&gateway, &server) {
         death_events::server_died(&death_events::Death {
             target: gateway.name(target),

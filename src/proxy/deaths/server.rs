@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::fate::Fate;
 use crate::cause::Cause;
 use crate::limits;
-use crate::watch::process::{Address, Found, Held, Kills, NotFound, find};
+use crate::watch::process::{Address, Found, Held, Kills, NotFound, find, is_exiting};
 use crate::watch::sockets::listeners;
 
 /// Targets at one address share it, over all reloads.
@@ -23,6 +23,8 @@ pub struct Server {
     pub(super) fates: RefCell<Vec<Rc<Fate>>>,
     /// When it last died, and by what.
     pub(super) died: Cell<Option<(Instant, Cause)>>,
+    /// When attempts that went on elsewhere were ended by TCP, since it is there.
+    early: RefCell<heapless::Deque<Instant, { limits::DEATH_EARLY }>>,
     /// Whoever looks at it.
     wake: Rc<Notify>,
 }
@@ -78,6 +80,7 @@ impl Server {
             state: RefCell::default(),
             fates: RefCell::default(),
             died: Cell::default(),
+            early: RefCell::default(),
             wake: Rc::clone(wake),
         })
     }
@@ -179,6 +182,34 @@ impl Server {
                 .is_ok_and(|all| all.iter().all(|listener| listener.inode != socket)),
             (None, None) => false,
         }
+    }
+
+    /// TCP has ended an attempt, which goes on elsewhere: by this server's death, if that shows next.
+    pub(super) fn ended_by_tcp(&self, now: Instant) {
+        if self.state.borrow().found.is_none() {
+            return;
+        }
+        let mut early = self.early.borrow_mut();
+        if early.is_full() {
+            early.pop_front();
+        }
+        // There is room by now.
+        let _full = early.push_back(now);
+    }
+
+    /// It died: how many of those it were.
+    pub(super) fn take_early(&self, now: Instant) -> usize {
+        let mut early = self.early.borrow_mut();
+        let by_it = |at: &&Instant| now.saturating_duration_since(**at) < limits::DEATH_EXPLAINS;
+        let count = early.iter().filter(by_it).count();
+        early.clear();
+        count
+    }
+
+    /// The server's number, where it is ending or has ended, and nobody was told yet.
+    pub(super) fn is_ending(&self) -> Option<u32> {
+        let main = self.state.borrow().found.as_ref().and_then(|found| found.main);
+        self.has_ended().or_else(|| main.filter(|main| is_exiting(*main)))
     }
 
     /// The server's number, where its end is there and nobody was told yet.

@@ -103,20 +103,21 @@ impl Driver {
     }
 
     /// Tells who was passed over for the want of memory, and has its model loaded meanwhile where there is room for it.
-    fn sent_away(&self) {
-        let gateway = &self.job.gateway;
-        if let Some(shed) = self.plan.shed() {
-            self.tell_shed(shed.target, shed.memory);
+    fn sent_away(&mut self) {
+        if let Some((target, memory)) = self.plan.shed().map(|shed| (shed.target, shed.memory)) {
+            self.tell_shed(target, memory);
         }
+        let gateway = &self.job.gateway;
         if let Some(cold) = self.plan.warms.and_then(|cold| self.plan.candidates.get(cold)) {
             let (wants, dialect) = (&self.account.terms().wants, self.job.call.dialect);
             warm::start(gateway, wants, dialect, cold);
         }
     }
 
-    fn tell_shed(&self, target: usize, memory: Admission) {
+    fn tell_shed(&mut self, target: usize, memory: Admission) {
         let gateway = &self.job.gateway;
         if let Some((reason, why)) = room::why(memory) {
+            self.account.shed(reason);
             gateway.metrics.shed(reason);
             let pressure = room::pressure(gateway);
             memory_events::request_shed(&self.job.id, gateway.name(target), &why, pressure);

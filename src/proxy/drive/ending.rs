@@ -133,6 +133,7 @@ impl Driver {
         if cause == Cause::TimeoutTotal && now() >= self.job.began + request_time {
             self.limit_hit(Limit::RequestTime);
         }
+        self.account.settle();
         let failures = self.account.failures();
         let problem = refusal::all_failed(&self.job.gateway, &self.plan, failures, cause);
         let outcome = match cause {

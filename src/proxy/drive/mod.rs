@@ -145,12 +145,14 @@ impl Job {
 
 /// Runs a request to its end.
 pub async fn drive(job: Job) {
-    let account = Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began)
-        .reloading(may_reload(job.call.dialect, &job.body.bytes));
+    let mut account =
+        Account::new(Rc::clone(&job.gateway), &job.id, job.client.clone(), &job.call, job.began)
+            .reloading(may_reload(job.call.dialect, &job.body.bytes));
     facts::look(&job.gateway, &job.call).await;
     let at = now();
     job.gateway.process.retries.borrow_mut().request(at);
     let mut plan = job.plan(Some(&account.terms().wants), at);
+    account.planned(&plan);
     let resume = Resume::new(&job, &mut plan);
     let first = plan.waits_for().or(plan.candidates.first());
     let total = first.map_or(limits::TOTAL, |first| first.deadlines.total);

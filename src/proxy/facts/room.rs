@@ -123,22 +123,27 @@ pub async fn wait(gateway: &Gateway, wants: &Wants, target: usize) -> Option<()>
 /// Why a request does not go to a local server now, for the journal and for metrics.
 #[must_use]
 pub fn why(admission: Admission) -> Option<(Shed, String)> {
-    let shed = match admission {
+    let why = match admission {
         Admission::Goes => return None,
         Admission::Loads(_) => return Some((Shed::Cold, "its model has to be loaded first".to_owned())),
-        Admission::Not(why) => match why {
-            NoRoom::Red => Shed::Red,
-            NoRoom::NotResident => Shed::NotResident,
-            NoRoom::NotSmall(_) => Shed::NotSmall,
-            NoRoom::TooLarge { .. } => Shed::TooLarge,
-            NoRoom::Evicts => Shed::Evicts,
-            NoRoom::Loading => Shed::Loading,
-            NoRoom::Busy(_) => Shed::Busy,
-            NoRoom::Tokens => Shed::Tokens,
-        },
+        Admission::Not(why) => why,
     };
-    let Admission::Not(why) = admission else { return None };
-    Some((shed, format!("it {}", Passed::Memory(why).in_words())))
+    Some((shed(why), format!("it {}", Passed::Memory(why).in_words())))
+}
+
+/// The same as a word of the bounded set.
+#[must_use]
+pub const fn shed(why: NoRoom) -> Shed {
+    match why {
+        NoRoom::Red => Shed::Red,
+        NoRoom::NotResident => Shed::NotResident,
+        NoRoom::NotSmall(_) => Shed::NotSmall,
+        NoRoom::TooLarge { .. } => Shed::TooLarge,
+        NoRoom::Evicts => Shed::Evicts,
+        NoRoom::Loading => Shed::Loading,
+        NoRoom::Busy(_) => Shed::Busy,
+        NoRoom::Tokens => Shed::Tokens,
+    }
 }
 
 /// How memory stands.

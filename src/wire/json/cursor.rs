@@ -98,6 +98,12 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
+    /// What was read since it was at `start`.
+    #[must_use]
+    pub fn since(&self, start: usize) -> &'a [u8] {
+        self.bytes.get(start..self.at).unwrap_or_default()
+    }
+
     /// The next byte that is no white space, not taken; a value's first one tells its type.
     ///
     /// # Errors

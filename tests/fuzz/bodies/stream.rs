@@ -112,6 +112,10 @@ pub fn hear(dialect: Dialect, piece: &[u8]) -> Heard {
     let usage_null = facts.usage_null.take().map(|at| &piece[at]);
     assert!(usage_null.is_none_or(|null| null == b"null"));
     let usage_null = usage_null.is_some();
+    let at = facts.usage_only_at.take();
+    assert!(
+        at.is_none_or(|[choices, usage]| piece[choices].first() == Some(&b'[') && !piece[usage].is_empty())
+    );
     let error = facts.error.as_ref().map(|error| piece[error.text.clone()].trim_ascii().to_vec());
     facts.error = facts.error.map(|error| ErrorFact { text: 0..0, ..error });
     Heard { facts, model, usage_null, error: error.unwrap_or_default(), data }
