@@ -147,8 +147,9 @@ pub fn request_done(record: &Record<'_>) {
     }
 }
 
-/// One line a failed attempt. What is the client's doing, or was not even sent, is no warning.
-pub fn attempt_failed(request: &str, target: &str, failure: &Failure, took: Duration) {
+/// One line a failed attempt. What is the client's doing, or was not even sent, is no warning; nor is a model that
+/// nobody but the client has named, which `mistyped` says.
+pub fn attempt_failed(request: &str, target: &str, failure: &Failure, took: Duration, mistyped: bool) {
     macro_rules! tell {
         ($level:ident) => {
             $level!(
@@ -163,8 +164,12 @@ pub fn attempt_failed(request: &str, target: &str, failure: &Failure, took: Dura
             )
         };
     }
+    let asked_too_much =
+        matches!(failure.cause, Cause::ContextOverflow | Cause::Unsupported | Cause::Untranslatable);
     if failure.cause.fault() == crate::cause::Fault::Downstream
         || matches!(failure.cause, Cause::Suspended | Cause::Drill | Cause::Hedged)
+        || asked_too_much
+        || mistyped
     {
         tell!(info);
     } else {
@@ -390,16 +395,24 @@ pub fn limit_hit(limit: Limit, request: Option<&str>) {
         cell.set(if quiet { (told, count + 1) } else { (Some(now), 0) });
         (!quiet).then_some(count + 1)
     });
-    if let Some(count) = count {
-        warn!(
-            message_id = LIMIT_HIT,
-            edgeward_event = "limit_hit",
-            edgeward_limit = limit.as_str(),
-            edgeward_request = request,
-            edgeward_count = count,
-            "Limit {} hit",
-            limit.as_str()
-        );
+    let Some(count) = count else { return };
+    macro_rules! tell {
+        ($level:ident) => {
+            $level!(
+                message_id = LIMIT_HIT,
+                edgeward_event = "limit_hit",
+                edgeward_limit = limit.as_str(),
+                edgeward_request = request,
+                edgeward_count = count,
+                "Limit {} hit",
+                limit.as_str()
+            )
+        };
+    }
+    if limit.is_the_clients() {
+        tell!(info);
+    } else {
+        tell!(warn);
     }
 }
 
@@ -478,8 +491,12 @@ pub(super) mod tests {
     #[test]
     fn a_failed_attempt_is_one_line() {
         let shown = lines(|| {
-            attempt_failed("r-1", "box", &Failure::with(Cause::Oom, "CUDA oom"), Duration::from_micros(7));
-            attempt_failed("r-2", "box", &Failure::new(Cause::ClientGone), Duration::ZERO);
+            attempt_failed("r-1", "box", &Failure::with(Cause::Oom, "CUDA oom"), Duration::from_micros(7), false);
+            attempt_failed("r-2", "box", &Failure::new(Cause::ClientGone), Duration::ZERO, false);
+            for (cause, mistyped) in [(Cause::ModelMissing, true), (Cause::ContextOverflow, false)] {
+                attempt_failed("r-3", "box", &Failure::new(cause), Duration::ZERO, mistyped);
+            }
+            attempt_failed("r-3", "box", &Failure::new(Cause::ModelMissing), Duration::ZERO, false);
             target_misconfigured("cloud", &Failure::new(Cause::Unauthorized));
         });
         assert_eq!(
@@ -490,7 +507,9 @@ pub(super) mod tests {
             after_time(&shown[1]),
             "INFO  attempt_failed request=r-2 target=box cause=client_gone took_us=0\n"
         );
-        assert_eq!(after_time(&shown[2]), "ERROR target_misconfigured target=cloud cause=unauthorized\n");
+        let levels: Vec<_> = shown[2..5].iter().map(|line| after_time(line).split_once(' ').unwrap().0).collect();
+        assert_eq!(levels, ["INFO", "INFO", "WARN"]);
+        assert_eq!(after_time(&shown[5]), "ERROR target_misconfigured target=cloud cause=unauthorized\n");
     }
 
     #[tokio::test(start_paused = true)]
@@ -502,6 +521,7 @@ pub(super) mod tests {
             limit_hit(Limit::MaxBody, Some("r-1"));
         }
         limit_hit(Limit::Connections, None);
+        limit_hit(Limit::WriteTime, Some("r-2"));
         tokio::time::advance(limits::LIMIT_LOG_INTERVAL).await;
         limit_hit(Limit::MaxBody, None);
         let shown: Vec<String> =
@@ -511,6 +531,7 @@ pub(super) mod tests {
             [
                 "WARN  limit_hit limit=max_body request=r-1 count=1\n",
                 "WARN  limit_hit limit=connections count=1\n",
+                "INFO  limit_hit limit=write_time request=r-2 count=1\n",
                 "WARN  limit_hit limit=max_body count=1000\n",
             ]
         );

@@ -14,14 +14,14 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::time::Sleep;
 
 use super::account::Account;
 use super::auth::{self, Client};
 use super::cancel::Cancel;
 use super::current::Current;
-use super::downstream::{Downstream, Requests, Turn};
+use super::downstream::{Downstream, Requests, Times, Turn};
 use super::drive::{self, Job};
 use super::endpoint::{self, Endpoint};
 use super::gateway::Gateway;
@@ -34,7 +34,7 @@ use crate::dialect::conversation::Conversation;
 use crate::dialect::reply::Problem;
 use crate::dialect::{Dialect, conversation, request};
 use crate::limits;
-use crate::observe::{Limit, Outcome, events};
+use crate::observe::{self, Limit, events};
 use crate::route;
 use crate::time::now;
 
@@ -64,11 +64,12 @@ pub async fn serve(current: Rc<Current>, socket: Socket, peer: Option<SocketAddr
     let requests = Rc::new(Requests::default());
     let stop = Rc::new(Cancel::default());
     let limits = gateway.config.limits.clone();
-    let io = Downstream::new(socket, Rc::clone(&flushes), Rc::clone(&requests), limits.write_time);
+    let times = Times { head: limits.header_time, idle: limits.idle_time, write: limits.write_time };
+    let io = Downstream::new(socket, Rc::clone(&flushes), Rc::clone(&requests), times);
     let mut builder = http1::Builder::new();
     builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_time)
+        // Its own would count the time between two requests as a head's.
+        .header_read_timeout(None)
         .max_headers(limits.max_headers)
         .max_buf_size(limits.header_bytes)
         .keep_alive(true);
@@ -120,14 +121,30 @@ pub async fn serve(current: Rc<Current>, socket: Socket, peer: Option<SocketAddr
     .await;
     let hit = match ended {
         _ if requests.stalled() => Limit::WriteTime,
-        Err(error) if error.is_timeout() => Limit::HeaderTime,
+        _ if requests.dawdled() => Limit::HeaderTime,
         Err(error) if error.is_parse_too_large() => {
             let many = requests.fields() as usize > limits.max_headers;
             if many { Limit::MaxHeaders } else { Limit::HeaderBytes }
         }
-        Ok(()) | Err(_) => return,
+        Ok(()) => return,
+        // Scanners, TLS where there is none, a client that went away in the midst of a request.
+        Err(error) => {
+            return observe::fine("A client's connection broke off", None, &format_args!("{}: {error}", Peer(peer)));
+        }
     };
     limit_hit(&at_end.get(), hit, None);
+}
+
+/// A client in a line of the log.
+struct Peer(Option<SocketAddr>);
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(peer) => peer.fmt(f),
+            None => f.write_str("a Unix socket"),
+        }
+    }
 }
 
 fn limit_hit(gateway: &Gateway, limit: Limit, id: Option<&str>) {
@@ -184,32 +201,39 @@ async fn find(
     began: Instant,
 ) -> Result<Answer, Problem> {
     let gateway = &connection.gateway;
-    strict::framing(&connection.requests, &request)?;
-    if !connection.admin {
-        auth::host(&gateway.config, request.headers())?;
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    // What is no request for a model has no line of its own but this one.
+    let unheard = |problem: &Problem| {
+        let (peer, path) = (Peer(connection.peer), beginning(&path));
+        let said = format_args!("{method} {path} from {peer}: {}", problem.message);
+        observe::fine("A request was refused", None, &said);
+    };
+    screen(connection, &request).inspect_err(unheard)?;
+    if method == Method::OPTIONS {
+        return cors::preflight(&gateway.config, request.headers()).inspect_err(unheard);
     }
-    if request.method() == Method::OPTIONS {
-        return cors::preflight(&gateway.config, request.headers());
-    }
-    let path = request.uri().path().to_owned();
-    let found = endpoint::find(request.method(), &path);
+    let found = endpoint::find(&method, &path);
     match found {
         Endpoint::Health => return Ok(text(StatusCode::OK, "ok\n")),
         Endpoint::Ready => return Ok(operator::ready(gateway)),
-        Endpoint::WrongMethod(allow) => return Ok(wrong_method(&path, allow)),
-        Endpoint::Unknown => return Err(unknown(&path)),
+        Endpoint::WrongMethod(allow) => {
+            let problem = Problem::new(405, "method_not_allowed", format!("{path} takes {allow}"));
+            unheard(&problem);
+            return Ok(wrong_method(&problem, &path, allow));
+        }
+        Endpoint::Unknown => return Err(unknown(&path)).inspect_err(unheard),
         _ => {}
     }
     let client = if connection.admin {
         Client { operator: true, ..Client::default() }
     } else if found.is_operators() {
-        auth::operator(&gateway.config, request.headers(), connection.peer)?
+        auth::operator(&gateway.config, request.headers(), connection.peer).inspect_err(unheard)?
     } else {
         let known = auth::client(&gateway.config, request.headers(), connection.peer);
-        if let (Err(problem), Some(dialect)) = (&known, found.dialect()) {
-            refused(gateway, &id, None, dialect, began, problem);
-        }
-        known?
+        known.inspect_err(|problem| match found.dialect() {
+            Some(dialect) => refused(gateway, &id, None, dialect, began, problem),
+            None => unheard(problem),
+        })?
     };
     match found {
         Endpoint::Root => Ok(text(StatusCode::OK, "edgeward is running\n")),
@@ -247,6 +271,12 @@ async fn find(
     }
 }
 
+/// What no request may be, whatever it asks for.
+fn screen(connection: &Connection, request: &Request<Incoming>) -> Result<(), Problem> {
+    strict::framing(&connection.requests, request)?;
+    if connection.admin { Ok(()) } else { auth::host(&connection.gateway.config, request.headers()) }
+}
+
 /// Makes a request's job, or accounts for its refusal.
 async fn job(
     connection: &Connection,
@@ -273,7 +303,7 @@ fn refused(
     let call = request::Call::bare(dialect, "");
     let mut account = Account::new(Rc::clone(gateway), id, client, &call, began);
     account.status(problem.status);
-    account.end(if problem.status == 503 { Outcome::Unavailable } else { Outcome::Refused }, None);
+    account.end(refusal::outcome(problem), None);
 }
 
 /// Reads and decodes a request's body.
@@ -410,16 +440,19 @@ async fn run(drive: Drive, outlet: Outlet, dialect: Dialect) -> Answer {
     response
 }
 
-fn wrong_method(path: &str, allow: &'static str) -> Answer {
-    let problem = Problem::new(405, "method_not_allowed", format!("{path} takes {allow}"));
-    let mut response = own(&problem, endpoint::dialect_of(path));
+fn wrong_method(problem: &Problem, path: &str, allow: &'static str) -> Answer {
+    let mut response = own(problem, endpoint::dialect_of(path));
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
     response
 }
 
 fn unknown(path: &str) -> Problem {
-    let path: String = path.chars().take(200).collect();
-    Problem::new(404, "not_found", format!("there is no endpoint {path} here"))
+    Problem::new(404, "not_found", format!("there is no endpoint {} here", beginning(path)))
+}
+
+/// As much of a path as an error or a line of the log needs.
+fn beginning(path: &str) -> &str {
+    path.get(..path.floor_char_boundary(200)).unwrap_or(path)
 }
 
 /// edgeward's own answer.

@@ -218,7 +218,11 @@ fn judged(gateway: &Gateway, target: usize, views: &[View], at: Instant) -> (boo
     if let Some((model, _)) = health.missing.last() {
         let others = health.missing.len() - 1;
         let more = if others == 0 { String::new() } else { format!(" and {others} more") };
-        return (true, format!("misconfigured for model `{model}`{more}, tried last for it; {seen}"));
+        let config = gateway.config.targets.get(target);
+        // Else a client has named it, mistyped perhaps.
+        let promised = config.is_some_and(|config| config.models.names(model));
+        let why = if promised { "misconfigured for" } else { "does not have" };
+        return (true, format!("{why} model `{model}`{more}, tried last for it; {seen}"));
     }
     let bars = |config: &Target| {
         let (spending, when) = (&gateway.process.spending, gateway.when(at));
