@@ -163,6 +163,8 @@ pub const UPSTREAM_HEAD_BYTES: usize = 64 * KIB;
 
 /// Between two looks for local servers that were not found on their usual ports.
 pub const DISCOVERY_INTERVAL: Duration = Duration::from_secs(5);
+/// A usual port on which something else answers is looked at again after this.
+pub const STRANGER_INTERVAL: Duration = Duration::from_secs(60);
 /// Between two looks at idle connections.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two tries to have a spare connection to one target.

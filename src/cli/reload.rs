@@ -14,7 +14,7 @@ use super::run::server_tls;
 use super::{footing, serving};
 use crate::config::rollout::{Pick, Reason, Verdict};
 use crate::config::{self, Config, DEFAULT_PATH, Loaded, Problems};
-use crate::observe::reload_events as events;
+use crate::observe::{self, reload_events as events};
 use crate::proxy::current::Current;
 use crate::proxy::gateway::Gateway;
 use crate::proxy::rollout::{Candidate, Trial};
@@ -104,9 +104,29 @@ impl Serving {
         }
     }
 
+    /// Each target that was looked for becomes what answers in its place.
+    pub fn know_servers(&mut self) {
+        let old = self.current.get();
+        let mut config = old.config.clone();
+        old.process.sights.apply(&mut config);
+        // A rollout ends first: its two routings are about the same targets. The next look says it again.
+        if config == old.config || self.current.candidate().is_some() {
+            return;
+        }
+        match old.renewed(config, &ProxyRules::from_env()) {
+            Ok(renewed) => {
+                let renewed = Rc::new(renewed);
+                self.kept = Kept::of(&renewed);
+                self.current.replace(renewed);
+            }
+            Err(error) => observe::fine("A server that was found cannot be used", None, &error),
+        }
+    }
+
     /// Everything that may fail. Nothing is changed yet.
     fn renew(&self, loaded: Loaded) -> Result<Renewed, String> {
         let mut config = loaded.config;
+        self.current.get().process.sights.apply(&mut config);
         footing::descriptors(&mut config.limits);
         let old = self.current.get();
         let mut tls = server_tls(&config)?;

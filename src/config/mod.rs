@@ -37,10 +37,10 @@ pub(crate) mod value;
 mod walk;
 
 pub use describe::{Setting, describe, diff, in_lines};
-pub use discover::{LOCAL_SERVERS, LocalServer, discover};
+pub use discover::{LOCAL_SERVERS, LocalServer, discover, local_name};
 pub(crate) use figures::parse_share;
 pub use figures::show_money;
-pub use identify::{identify, probe_path};
+pub use identify::{Known, Look, Next, Sight};
 pub use images::Images;
 pub use load::{load, load_or_discover, parse};
 pub use plan::plan_text;

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use super::body::Budget;
 use super::cancel::Live;
 use super::deaths::{Deaths, Server};
+use super::discovery::Sights;
 use super::facts::{Local, Locals};
 use super::places::Places;
 use super::rollout::{Candidate, Part};
@@ -82,6 +83,8 @@ pub struct Process {
     pub helper: Helper,
     /// What is known of local servers' processes.
     pub deaths: Deaths,
+    /// What answers on the usual ports.
+    pub sights: Sights,
 }
 
 /// One per configuration, on the process's one thread. A request keeps the one that it began with.
@@ -175,6 +178,7 @@ impl Gateway {
                 noted: RefCell::default(),
                 helper: Helper::default(),
                 deaths,
+                sights: Sights::default(),
             }),
             servers,
             lanes,

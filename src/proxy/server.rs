@@ -216,6 +216,9 @@ async fn find(
     match found {
         Endpoint::Health => return Ok(text(StatusCode::OK, "ok\n")),
         Endpoint::Ready => return Ok(operator::ready(gateway)),
+        Endpoint::ServerHealth => return Ok(operator::server_health(gateway)),
+        // Word for word what Ollama says, which its clients look for.
+        Endpoint::Root => return Ok(text(StatusCode::OK, "Ollama is running")),
         Endpoint::WrongMethod(allow) => {
             let problem = Problem::new(405, "method_not_allowed", format!("{path} takes {allow}"));
             unheard(&problem);
@@ -236,7 +239,6 @@ async fn find(
         })?
     };
     match found {
-        Endpoint::Root => Ok(text(StatusCode::OK, "edgeward is running\n")),
         Endpoint::Status => operator::only(&client, || operator::status(gateway, request.headers())),
         Endpoint::Metrics => operator::only(&client, || operator::metrics(gateway)),
         Endpoint::Events => operator::only(&client, operator::events),
@@ -265,9 +267,12 @@ async fn find(
             let job = job(connection, request, client, id, began, Dialect::OllamaChat).await?;
             Ok(passed(job).await)
         }
-        Endpoint::Health | Endpoint::Ready | Endpoint::WrongMethod(_) | Endpoint::Unknown => {
-            Err(unknown(&path))
-        }
+        Endpoint::Health
+        | Endpoint::Ready
+        | Endpoint::ServerHealth
+        | Endpoint::Root
+        | Endpoint::WrongMethod(_)
+        | Endpoint::Unknown => Err(unknown(&path)),
     }
 }
 
