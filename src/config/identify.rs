@@ -173,9 +173,7 @@ impl Look {
             // Open WebUI, on 8080, has a version at the same path as Ollama.
             Question::Root if body.trim_ascii() == b"Ollama is running" => self.then(Question::Version),
             Question::Root => self.then(Question::Props),
-            Question::Version if read::<Version>(body).is_some() => {
-                Next::Is(Sight::Server(Known::Ollama))
-            }
+            Question::Version if read::<Version>(body).is_some() => Next::Is(Sight::Server(Known::Ollama)),
             Question::Version => self.then(Question::Props),
             Question::Props if read::<Props>(body).is_some_and(|props| props.is_llamacpp()) => {
                 Next::Is(Sight::Server(Known::Llamacpp))
@@ -287,7 +285,8 @@ mod tests {
         r#"{"default_generation_settings":{"id":0},"total_slots":4,"build_info":"b7000-abc"}"#;
     const LOADING: &str = r#"{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}"#;
     const OLLAMA: &str = r#"{"object":"list","data":[{"id":"llama3.2:3b","object":"model","created":1,"owned_by":"library"}]}"#;
-    const STUDIO: &str = r#"{"data":[{"id":"qwen","object":"model","owned_by":"organization_owner"}],"object":"list"}"#;
+    const STUDIO: &str =
+        r#"{"data":[{"id":"qwen","object":"model","owned_by":"organization_owner"}],"object":"list"}"#;
     const STUDIO_V0: &str = r#"{"object":"list","data":[{"id":"qwen","object":"model","type":"llm","publisher":"a","arch":"qwen2","compatibility_type":"gguf","quantization":"Q4_K_M","state":"not-loaded","max_context_length":32768}]}"#;
     const EMPTY: &str = r#"{"object":"list","data":[]}"#;
 

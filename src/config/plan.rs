@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::value::show_duration;
 use super::{
-    Budget, ClientKey, Config, DeadlineOverrides, Egress, Group, ModelMap, Place, Price, Priority, Problem,
-    Route, Known, Target, TargetUrl, discover, schema, show_money,
+    Budget, ClientKey, Config, DeadlineOverrides, Egress, Group, Known, ModelMap, Place, Price, Priority,
+    Problem, Route, Target, TargetUrl, discover, schema, show_money,
 };
 
 /// What this configuration does: listeners, who may come in, targets in the order in which they are
@@ -246,12 +246,19 @@ fn place(target: &Target) -> String {
 fn first_steps(config: &Config, lines: &mut Lines) {
     let Some(address) = config.listen.first() else { return };
     let at = format!("http://BOX:{}", address.port());
-    lines.add("clients of", &format!("OpenAI's API: base_url=\"{at}/v1\", or OPENAI_BASE_URL={at}/v1"));
-    lines.add("", &format!("Anthropic's: ANTHROPIC_BASE_URL={at}; Ollama's: OLLAMA_HOST={at}"));
+    lines
+        .add("set", &format!("in clients of OpenAI's API: base_url=\"{at}/v1\", or OPENAI_BASE_URL={at}/v1"));
+    lines.add("", &format!("of Anthropic's: ANTHROPIC_BASE_URL={at}; of Ollama's: OLLAMA_HOST={at}"));
     lines.add("", "BOX is 127.0.0.1 on this box; where an SDK insists on a key, any will do");
-    lines.add("", "with HTTP_PROXY, HTTPS_PROXY or ALL_PROXY in a client's environment, NO_PROXY needs BOX too");
+    lines.add(
+        "",
+        "with HTTP_PROXY, HTTPS_PROXY or ALL_PROXY in a client's environment, NO_PROXY needs BOX too",
+    );
     let file = format!("in {}", super::DEFAULT_PATH);
-    lines.add("next", &format!("clients on the LAN: listen = [\"0.0.0.0:{}\"] and a [[key]] {file}", address.port()));
+    lines.add(
+        "next",
+        &format!("clients on the LAN: listen = [\"0.0.0.0:{}\"] and a [[key]] {file}", address.port()),
+    );
     lines.add("", "a [[target]] there says which servers and clouds are asked, instead of these");
     lines.add("", "`edgeward check` shows what such a file means, `edgeward status` what answers now");
 }

@@ -506,7 +506,13 @@ pub(super) mod tests {
     #[test]
     fn a_failed_attempt_is_one_line() {
         let shown = lines(|| {
-            attempt_failed("r-1", "box", &Failure::with(Cause::Oom, "CUDA oom"), Duration::from_micros(7), false);
+            attempt_failed(
+                "r-1",
+                "box",
+                &Failure::with(Cause::Oom, "CUDA oom"),
+                Duration::from_micros(7),
+                false,
+            );
             attempt_failed("r-2", "box", &Failure::new(Cause::ClientGone), Duration::ZERO, false);
             for (cause, mistyped) in [(Cause::ModelMissing, true), (Cause::ContextOverflow, false)] {
                 attempt_failed("r-3", "box", &Failure::new(cause), Duration::ZERO, mistyped);
@@ -522,7 +528,8 @@ pub(super) mod tests {
             after_time(&shown[1]),
             "INFO  attempt_failed request=r-2 target=box cause=client_gone took_us=0\n"
         );
-        let levels: Vec<_> = shown[2..5].iter().map(|line| after_time(line).split_once(' ').unwrap().0).collect();
+        let levels: Vec<_> =
+            shown[2..5].iter().map(|line| after_time(line).split_once(' ').unwrap().0).collect();
         assert_eq!(levels, ["INFO", "INFO", "WARN"]);
         assert_eq!(after_time(&shown[5]), "ERROR target_misconfigured target=cloud cause=unauthorized\n");
     }

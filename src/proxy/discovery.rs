@@ -11,6 +11,7 @@ use http::{HeaderMap, Method, Request};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use super::deaths;
 use super::gateway::Gateway;
 use super::head;
 use super::upstream::RequestBody;
@@ -54,8 +55,8 @@ impl Sights {
         }
     }
 
-    /// Returns whether that is news.
-    fn saw(&self, port: u16, sight: Option<Sight>, at: Instant) -> bool {
+    /// What answers on `port`; `None`: nothing does. Returns whether that is news.
+    pub fn saw(&self, port: u16, sight: Option<Sight>, at: Instant) -> bool {
         let before = self.on(port);
         let mut seen = self.seen.borrow_mut();
         seen.retain(|(of, ..)| *of != port);
@@ -105,6 +106,16 @@ pub async fn look(gateway: &Rc<Gateway>) {
         }
     }
     while looking.join_next().await.is_some() {}
+    let differs = |target: &Target| {
+        let port = target.discovered.then(|| port(target)).flatten()?;
+        match gateway.process.sights.on(port)? {
+            Sight::Server(known) => Some(target.name != local_name(known, port)),
+            Sight::Locked | Sight::Stranger => None,
+        }
+    };
+    if gateway.config.targets.iter().any(|target| differs(target) == Some(true)) {
+        gateway.process.sights.differs.notify_one();
+    }
 }
 
 /// Looks again and again.
@@ -131,10 +142,12 @@ fn tell(gateway: &Gateway, index: usize, port: u16, sight: Option<Sight>) {
     }
     let news = sights.saw(port, sight, now());
     match sight {
-        Some(Sight::Server(known)) if target.name != local_name(known, port) => sights.differs.notify_one(),
+        // Told once all have been looked at.
+        Some(Sight::Server(known)) if target.name != local_name(known, port) => {}
         Some(Sight::Server(known)) => {
             if gateway.store.borrow_mut().set_absent(index, false) {
                 events::target_found(&target.name, known.in_words(), &target.url.to_string());
+                deaths::look_now(&gateway.process);
             }
         }
         Some(sight) if news => events::stranger_found(port, sight.in_words(), sight == Sight::Locked),
@@ -173,5 +186,113 @@ async fn sight(gateway: &Gateway, index: usize) -> Option<Sight> {
             Next::Ask(next) => next,
             Next::Is(sight) => return Some(sight),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::config::{self, Known, LOCAL_SERVERS, LocalServer};
+    use crate::proxy::upstream::ProxyRules;
+
+    /// Answers each path as `says` does, and 404 otherwise; every answer has `header`.
+    async fn serve(listener: TcpListener, says: &[(&str, &str)], header: &str) {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(socket.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap();
+            let path = head.split(' ').nth(1).unwrap();
+            let said = says.iter().find(|(of, _)| *of == path);
+            let (status, body) = said.map_or(("404 Not Found", "{}"), |(_, body)| ("200 OK", *body));
+            let length = body.len();
+            let answer = format!("HTTP/1.1 {status}\r\n{header}content-length: {length}\r\n\r\n{body}");
+            socket.write_all(answer.as_bytes()).await.unwrap();
+        }
+    }
+
+    /// What becomes of the target that `usual` has, where `says` is what answers.
+    async fn found(
+        usual: Known,
+        says: &'static [(&str, &str)],
+        header: &'static str,
+    ) -> (Target, bool, Option<Sight>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = tokio::task::spawn_local(serve(listener, says, header));
+        let config = config::discover(&|_: &str| None, &[LocalServer { usual, port }]).config;
+        let mut gateway = Rc::new(Gateway::new(config, &ProxyRules::from_env(), None).unwrap());
+        look(&gateway).await;
+        let mut config = gateway.config.clone();
+        gateway.process.sights.apply(&mut config);
+        if config != gateway.config {
+            gateway.process.sights.differ().await;
+            gateway = Rc::new(gateway.renewed(config, &ProxyRules::from_env()).unwrap());
+            look(&gateway).await;
+        }
+        server.abort();
+        let there = gateway.store.borrow().get(0).is_some_and(|health| !health.absent);
+        (gateway.config.targets[0].clone(), there, gateway.process.sights.on(port))
+    }
+
+    const VLLM: &[(&str, &str)] =
+        &[("/v1/models", r#"{"object":"list","data":[{"id":"m","owned_by":"vllm","max_model_len":8}]}"#)];
+    const SGLANG: &[(&str, &str)] =
+        &[("/v1/models", r#"{"object":"list","data":[{"id":"m","owned_by":"sglang"}]}"#)];
+    const LLAMACPP: &[(&str, &str)] = &[
+        ("/v1/models", r#"{"object":"list","data":[{"id":"m","owned_by":"llamacpp"}]}"#),
+        ("/props", r#"{"default_generation_settings":{},"build_info":"b1"}"#),
+    ];
+    const OLLAMA: &[(&str, &str)] = &[
+        ("/v1/models", r#"{"object":"list","data":[{"id":"m","owned_by":"library"}]}"#),
+        ("/", "Ollama is running"),
+        ("/api/version", r#"{"version":"0.12.3"}"#),
+    ];
+    const LMSTUDIO: &[(&str, &str)] = &[
+        ("/v1/models", r#"{"object":"list","data":[{"id":"m","owned_by":"organization_owner"}]}"#),
+        ("/api/v0/models", r#"{"data":[{"id":"m","state":"loaded","compatibility_type":"gguf"}]}"#),
+    ];
+    const OPENAI: &[(&str, &str)] = &[("/v1/models", r#"{"object":"list","data":[{"id":"m"}]}"#)];
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, test);
+    }
+
+    #[test]
+    fn every_server_is_found_on_every_port() {
+        run(async {
+            for LocalServer { usual, .. } in LOCAL_SERVERS {
+                for (known, says) in
+                    Known::ALL.into_iter().zip([OLLAMA, VLLM, LLAMACPP, SGLANG, LMSTUDIO, OPENAI])
+                {
+                    let (target, there, _) = found(usual, says, "").await;
+                    assert!(there, "{known:?} where {usual:?} is usual");
+                    assert_eq!(target.kind, known.kind());
+                    assert!(target.name.starts_with(known.name()), "{} is {known:?}", target.name);
+                    assert_eq!(target.url.to_string().ends_with("/v1"), known.kind() == config::Kind::Openai);
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn nothing_else_is_called_found() {
+        run(async {
+            let page: &[_] =
+                &[("/v1/models", "<html>"), ("/", "<html>"), ("/api/version", r#"{"version":"1"}"#)];
+            let own = "x-edgeward-request-id: 1\r\n";
+            for (says, header) in [(page, ""), (OLLAMA, own), (OPENAI, own), (&[], "")] {
+                let (target, there, sight) = found(Known::Ollama, says, header).await;
+                assert!(!there && target.name.starts_with("ollama"), "{says:?} {header}");
+                assert_eq!(sight, Some(Sight::Stranger));
+            }
+        });
     }
 }

@@ -211,7 +211,10 @@ impl Downstream {
             return Poll::Ready(Ok(()));
         }
         self.requests.dawdled.set(true);
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the head takes too long (limits.header_time)")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the head takes too long (limits.header_time)",
+        )))
     }
 
     /// Follows what was read into `buf` from `start` on; keeps back what is not this request's.

@@ -212,7 +212,11 @@ pub fn config(gateway: &Gateway) -> Answer {
 /// Whether some target may answer: open to all, and says no more than that.
 #[must_use]
 pub fn ready(gateway: &Gateway) -> Answer {
-    if can_answer(gateway) { text(StatusCode::OK, "ready\n") } else { not_now(text(StatusCode::OK, "not ready\n")) }
+    if can_answer(gateway) {
+        text(StatusCode::OK, "ready\n")
+    } else {
+        not_now(text(StatusCode::OK, "not ready\n"))
+    }
 }
 
 /// The same as model servers say it: llama.cpp in JSON, vLLM and SGLang by the status alone.

@@ -129,7 +129,11 @@ pub async fn serve(current: Rc<Current>, socket: Socket, peer: Option<SocketAddr
         Ok(()) => return,
         // Scanners, TLS where there is none, a client that went away in the midst of a request.
         Err(error) => {
-            return observe::fine("A client's connection broke off", None, &format_args!("{}: {error}", Peer(peer)));
+            return observe::fine(
+                "A client's connection broke off",
+                None,
+                &format_args!("{}: {error}", Peer(peer)),
+            );
         }
     };
     limit_hit(&at_end.get(), hit, None);
