@@ -279,6 +279,7 @@ mod tests {
 
     use super::*;
     use crate::cli::listeners::Open;
+    use crate::config::{Known, Sight};
     use crate::route::budget::{Estimate, Used};
     use crate::time::now;
 
@@ -348,6 +349,29 @@ mod tests {
             serving.decide(Verdict::Promote { few: true });
             assert_eq!(full(), [false; 2]);
             process.spending.end(held.unwrap(), Used::Nothing, when);
+        });
+    }
+
+    /// A port's target becomes what answers there, and stays that when the file is read again.
+    #[test]
+    fn a_server_that_was_found_in_anothers_place_is_a_target() {
+        served("found", async |current, serving, write| {
+            write(String::new());
+            serving.reload(By::Order);
+            let names =
+                || current.get().config.targets.iter().map(|t| t.name.clone()).take(5).collect::<Vec<_>>();
+            assert_eq!(names(), ["ollama", "vllm", "llamacpp", "sglang", "lmstudio"]);
+            let before = current.get();
+            serving.know_servers();
+            assert!(Rc::ptr_eq(&before, &current.get()), "nothing is new");
+            before.process.sights.saw(8000, Some(Sight::Server(Known::Llamacpp)), now());
+            before.process.sights.saw(8080, Some(Sight::Stranger), now());
+            serving.know_servers();
+            assert_eq!(names(), ["ollama", "llamacpp-8000", "llamacpp", "sglang", "lmstudio"]);
+            write("heartbeat = \"20s\"\n".to_owned());
+            serving.reload(By::Order);
+            assert!(current.get().config.heartbeat.is_some());
+            assert_eq!(names()[1], "llamacpp-8000");
         });
     }
 

@@ -170,10 +170,9 @@ fn heads_are_bounded_in_bytes_fields_and_time() {
 fn an_idle_connection_ends_without_a_word() {
     run(LIMIT, async {
         let times = "idle_time = \"300ms\"\nheader_time = \"50ms\"\nbody_time = \"20s\"\n";
-        let server =
-            SimServer::start(parse("WAIT 400\nREPLY 200 application/json | {\"choices\":[]}").unwrap())
-                .await
-                .unwrap();
+        let slow = r#"WAIT 400
+REPLY 200 application/json | {"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}"#;
+        let server = SimServer::start(parse(slow).unwrap()).await.unwrap();
         let program =
             Program::start(&format!("[limits]\n{times}{}", target("a", "openai", &server, ""))).await;
         let mut silent = Wire::connect(program.addr).await;
