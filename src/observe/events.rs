@@ -30,10 +30,6 @@ pub const TARGET_MISCONFIGURED: &str = "4025d402f62c45359b2411d0bb684643";
 pub const STARTED: &str = "6e039ddda92e4cec86fded8aaf51688e";
 /// `stopping`: no new connections; running streams are let finish.
 pub const STOPPING: &str = "07440927ceb9446f93f33ba4aa7c3c09";
-/// `stranger_found`: what answers on a usual port is no target.
-pub const STRANGER_FOUND: &str = "d15c7a90be3f4d268a41f7c2e8b06359";
-/// `target_found`: a local server was found on a usual port.
-pub const TARGET_FOUND: &str = "b52c9ab3d9fb4f44a1c9f4a3a1f3d0a7";
 /// `accept_failed`: a connection could not be accepted.
 pub const ACCEPT_FAILED: &str = "e1d6c0f86a6f4cd7b4d25ea6a6a0f2c3";
 /// `request_body`: what a client sent; only with `log_prompts`.
@@ -216,30 +212,6 @@ pub fn passed_sockets(what: &str) {
         edgeward_event = "passed_sockets",
         edgeward_detail = what,
         "Sockets from systemd: {what}"
-    );
-}
-
-/// A server answers on a usual port, and has said what it is; it is a candidate from here on.
-pub fn target_found(target: &str, server: &str, url: &str) {
-    info!(
-        message_id = TARGET_FOUND,
-        edgeward_event = "target_found",
-        edgeward_target = target,
-        edgeward_server = server,
-        edgeward_url = url,
-        "Found {server} at {url}: target {target}"
-    );
-}
-
-/// What answers on a usual port is no target: it is no model server that is known here, or wants a key (`locked`).
-pub fn stranger_found(port: u16, what: &str, locked: bool) {
-    let next = if locked { "; write a [[target]] with its key to use it" } else { "" };
-    info!(
-        message_id = STRANGER_FOUND,
-        edgeward_event = "stranger_found",
-        edgeward_port = port,
-        edgeward_detail = what,
-        "On port {port} answers {what}{next}"
     );
 }
 
@@ -564,6 +536,7 @@ pub(super) mod tests {
         let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
         let files = [
             include_str!("death_events.rs"),
+            include_str!("discovery_events.rs"),
             include_str!("events.rs"),
             include_str!("health_events.rs"),
             include_str!("load_events.rs"),

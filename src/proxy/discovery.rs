@@ -17,7 +17,7 @@ use super::head;
 use super::upstream::RequestBody;
 use crate::config::{Config, Look, Next, Sight, Target, TargetUrl, local_name};
 use crate::limits;
-use crate::observe::events;
+use crate::observe::discovery_events as events;
 use crate::task;
 use crate::time::now;
 

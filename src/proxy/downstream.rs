@@ -12,10 +12,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::outlet::Flushes;
+use super::outlet::{Broken, ClientBody, Flushes};
 use super::socket::Socket;
 use crate::limits::{LINGER, PIPELINED_BYTES};
 use crate::wire::head::{Place, Scanner, Violation};
@@ -86,6 +88,12 @@ impl Turn {
     pub fn new(requests: Rc<Requests>) -> Self {
         Turn(requests)
     }
+
+    /// That answer's body, which holds the turn to its end.
+    #[must_use]
+    pub fn of(self, body: ClientBody) -> TurnBody {
+        TurnBody { body, _turn: self }
+    }
 }
 
 impl Drop for Turn {
@@ -94,6 +102,29 @@ impl Drop for Turn {
         if let Some(reader) = self.0.reader.borrow_mut().take() {
             reader.wake();
         }
+    }
+}
+
+/// A response's body, and with its end the turn of the connection's next request.
+pub struct TurnBody {
+    body: ClientBody,
+    _turn: Turn,
+}
+
+impl Body for TurnBody {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -46,5 +46,6 @@ pub mod status_page;
 mod strict;
 pub mod trace;
 pub mod turns;
+mod unheard;
 pub mod upstream;
 pub mod usual;

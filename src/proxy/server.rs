@@ -6,12 +6,12 @@ use std::future::{Future as _, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -26,15 +26,15 @@ use super::drive::{self, Job};
 use super::endpoint::{self, Endpoint};
 use super::gateway::Gateway;
 use super::media::Held;
-use super::outlet::{Broken, ClientBody, Drive, Flushes, Outlet, poll_caught};
+use super::outlet::{ClientBody, Drive, Flushes, Outlet, poll_caught};
 use super::socket::Socket;
-use super::{body, cors, counting, drills, head, models, operator, pass, refusal, strict, trace};
+use super::{body, cors, counting, drills, head, models, operator, pass, refusal, strict, trace, unheard};
 use crate::cause::Cause;
 use crate::dialect::conversation::Conversation;
 use crate::dialect::reply::Problem;
 use crate::dialect::{Dialect, conversation, request};
 use crate::limits;
-use crate::observe::{self, Limit, events};
+use crate::observe::{Limit, events};
 use crate::route;
 use crate::time::now;
 
@@ -90,7 +90,7 @@ pub async fn serve(current: Rc<Current>, socket: Socket, peer: Option<SocketAddr
         let turn = Turn::new(Rc::clone(&connection.requests));
         async move {
             let response = answer(&connection, request).await;
-            Ok::<_, Infallible>(response.map(|body| TurnBody { body, _turn: turn }))
+            Ok::<_, Infallible>(response.map(|body| turn.of(body)))
         }
     });
     let mut serving = pin!(builder.serve_connection(TokioIo::new(io), service));
@@ -128,55 +128,14 @@ pub async fn serve(current: Rc<Current>, socket: Socket, peer: Option<SocketAddr
         }
         Ok(()) => return,
         // Scanners, TLS where there is none, a client that went away in the midst of a request.
-        Err(error) => {
-            return observe::fine(
-                "A client's connection broke off",
-                None,
-                &format_args!("{}: {error}", Peer(peer)),
-            );
-        }
+        Err(error) => return unheard::broke_off(peer, &error),
     };
     limit_hit(&at_end.get(), hit, None);
-}
-
-/// A client in a line of the log.
-struct Peer(Option<SocketAddr>);
-
-impl std::fmt::Display for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            Some(peer) => peer.fmt(f),
-            None => f.write_str("a Unix socket"),
-        }
-    }
 }
 
 fn limit_hit(gateway: &Gateway, limit: Limit, id: Option<&str>) {
     gateway.metrics.limit(limit);
     events::limit_hit(limit, id);
-}
-
-/// A response's body, and with its end the turn of the connection's next request.
-struct TurnBody {
-    body: ClientBody,
-    _turn: Turn,
-}
-
-impl Body for TurnBody {
-    type Data = Bytes;
-    type Error = Broken;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 /// One request, from its head to its response's head.
@@ -207,11 +166,7 @@ async fn find(
     let gateway = &connection.gateway;
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     // What is no request for a model has no line of its own but this one.
-    let unheard = |problem: &Problem| {
-        let (peer, path) = (Peer(connection.peer), beginning(&path));
-        let said = format_args!("{method} {path} from {peer}: {}", problem.message);
-        observe::fine("A request was refused", None, &said);
-    };
+    let unheard = |problem: &Problem| unheard::refused(&method, &path, connection.peer, &problem.message);
     screen(connection, &request).inspect_err(unheard)?;
     if method == Method::OPTIONS {
         return cors::preflight(&gateway.config, request.headers()).inspect_err(unheard);
@@ -456,12 +411,7 @@ fn wrong_method(problem: &Problem, path: &str, allow: &'static str) -> Answer {
 }
 
 fn unknown(path: &str) -> Problem {
-    Problem::new(404, "not_found", format!("there is no endpoint {} here", beginning(path)))
-}
-
-/// As much of a path as an error or a line of the log needs.
-fn beginning(path: &str) -> &str {
-    path.get(..path.floor_char_boundary(200)).unwrap_or(path)
+    Problem::new(404, "not_found", format!("there is no endpoint {} here", unheard::beginning(path)))
 }
 
 /// edgeward's own answer.
