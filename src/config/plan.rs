@@ -34,7 +34,7 @@ pub fn plan_text(config: &Config, warnings: &[Problem]) -> String {
     }
     let discovered: Vec<_> = config.targets.iter().filter(|target| target.discovered).map(place).collect();
     if !discovered.is_empty() {
-        let known = Known::ALL.map(Known::in_words).join(", ");
+        let known = Known::ALL.map(Known::in_words).join(", ").replace(", another", " or another");
         lines.add("looks at", &format!("127.0.0.1, ports {}", discovered.join(", ")));
         lines.add("", &format!("for {known}; each is known by what it says and a target once it answers"));
     }

@@ -16,6 +16,7 @@ use super::gateway::Gateway;
 use super::head;
 use super::upstream::RequestBody;
 use crate::config::{Config, Look, Next, Sight, Target, TargetUrl, local_name};
+use crate::health::Standing;
 use crate::limits;
 use crate::observe::discovery_events as events;
 use crate::task;
@@ -87,10 +88,10 @@ pub async fn look(gateway: &Rc<Gateway>) {
         let Some(port) = port(target) else { continue };
         let sights = &gateway.process.sights;
         let due = match gateway.store.borrow().get(index) {
-            // What failed last may have been stopped for another.
+            // What is not well may have been stopped for another.
             Some(health) if !health.absent => {
-                let failed = health.last_failure.map(|(failed, _)| failed);
-                failed.is_some() && failed > health.last_commit && !sights.is_fresh(port, at)
+                let failed = health.last_failure.map(|(failed, _)| failed) > health.last_commit;
+                (failed || !is_fit(gateway, index, at)) && !sights.is_fresh(port, at)
             }
             // A stranger's log is not filled with our questions.
             Some(_) => matches!(sights.on(port), None | Some(Sight::Server(_))) || !sights.is_fresh(port, at),
@@ -116,6 +117,10 @@ pub async fn look(gateway: &Rc<Gateway>) {
     if gateway.config.targets.iter().any(|target| differs(target) == Some(true)) {
         gateway.process.sights.differs.notify_one();
     }
+}
+
+fn is_fit(gateway: &Gateway, index: usize, at: Instant) -> bool {
+    matches!(gateway.store.borrow().summary(index, "", 0, at).standing, Standing::Fit)
 }
 
 /// Looks again and again.
@@ -191,16 +196,23 @@ async fn sight(gateway: &Gateway, index: usize) -> Option<Sight> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
     use tokio::task::LocalSet;
 
     use super::*;
+    use crate::cause::Cause;
     use crate::config::{self, Known, LOCAL_SERVERS, LocalServer};
+    use crate::health::Ended;
     use crate::proxy::upstream::ProxyRules;
 
-    /// Answers each path as `says` does, and 404 otherwise; every answer has `header`.
-    async fn serve(listener: TcpListener, says: &[(&str, &str)], header: &str) {
+    /// What is said on which path; all others are 404.
+    type Says = &'static [(&'static str, &'static str)];
+
+    /// Answers as `says` does at that time; every answer has `header`.
+    async fn serve(listener: TcpListener, says: Rc<Cell<Says>>, header: &str) {
         loop {
             let (mut socket, _) = listener.accept().await.unwrap();
             let mut head = Vec::new();
@@ -209,7 +221,7 @@ mod tests {
             }
             let head = String::from_utf8(head).unwrap();
             let path = head.split(' ').nth(1).unwrap();
-            let said = says.iter().find(|(of, _)| *of == path);
+            let said = says.get().iter().find(|(of, _)| *of == path);
             let (status, body) = said.map_or(("404 Not Found", "{}"), |(_, body)| ("200 OK", *body));
             let length = body.len();
             let answer = format!("HTTP/1.1 {status}\r\n{header}content-length: {length}\r\n\r\n{body}");
@@ -218,14 +230,10 @@ mod tests {
     }
 
     /// What becomes of the target that `usual` has, where `says` is what answers.
-    async fn found(
-        usual: Known,
-        says: &'static [(&str, &str)],
-        header: &'static str,
-    ) -> (Target, bool, Option<Sight>) {
+    async fn found(usual: Known, says: Says, header: &'static str) -> (Target, bool, Option<Sight>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let server = tokio::task::spawn_local(serve(listener, says, header));
+        let server = tokio::task::spawn_local(serve(listener, Rc::new(Cell::new(says)), header));
         let config = config::discover(&|_: &str| None, &[LocalServer { usual, port }]).config;
         let mut gateway = Rc::new(Gateway::new(config, &ProxyRules::from_env(), None).unwrap());
         look(&gateway).await;
@@ -241,24 +249,23 @@ mod tests {
         (gateway.config.targets[0].clone(), there, gateway.process.sights.on(port))
     }
 
-    const VLLM: &[(&str, &str)] =
+    const VLLM: Says =
         &[("/v1/models", r#"{"object":"list","data":[{"id":"m","owned_by":"vllm","max_model_len":8}]}"#)];
-    const SGLANG: &[(&str, &str)] =
-        &[("/v1/models", r#"{"object":"list","data":[{"id":"m","owned_by":"sglang"}]}"#)];
-    const LLAMACPP: &[(&str, &str)] = &[
+    const SGLANG: Says = &[("/v1/models", r#"{"object":"list","data":[{"id":"m","owned_by":"sglang"}]}"#)];
+    const LLAMACPP: Says = &[
         ("/v1/models", r#"{"object":"list","data":[{"id":"m","owned_by":"llamacpp"}]}"#),
         ("/props", r#"{"default_generation_settings":{},"build_info":"b1"}"#),
     ];
-    const OLLAMA: &[(&str, &str)] = &[
+    const OLLAMA: Says = &[
         ("/v1/models", r#"{"object":"list","data":[{"id":"m","owned_by":"library"}]}"#),
         ("/", "Ollama is running"),
         ("/api/version", r#"{"version":"0.12.3"}"#),
     ];
-    const LMSTUDIO: &[(&str, &str)] = &[
+    const LMSTUDIO: Says = &[
         ("/v1/models", r#"{"object":"list","data":[{"id":"m","owned_by":"organization_owner"}]}"#),
         ("/api/v0/models", r#"{"data":[{"id":"m","state":"loaded","compatibility_type":"gguf"}]}"#),
     ];
-    const OPENAI: &[(&str, &str)] = &[("/v1/models", r#"{"object":"list","data":[{"id":"m"}]}"#)];
+    const OPENAI: Says = &[("/v1/models", r#"{"object":"list","data":[{"id":"m"}]}"#)];
 
     fn run(test: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -283,9 +290,40 @@ mod tests {
     }
 
     #[test]
+    fn what_was_found_may_be_stopped_for_another() {
+        run(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let says = Rc::new(Cell::new(OLLAMA));
+            let server = tokio::task::spawn_local(serve(listener, Rc::clone(&says), ""));
+            let config =
+                config::discover(&|_: &str| None, &[LocalServer { usual: Known::Ollama, port }]).config;
+            let gateway = Rc::new(Gateway::new(config, &ProxyRules::from_env(), None).unwrap());
+            let sights = &gateway.process.sights;
+            let long_ago = |sight| sights.saw(port, Some(sight), now() - 2 * limits::STRANGER_INTERVAL);
+            look(&gateway).await;
+            says.set(VLLM);
+            long_ago(Sight::Server(Known::Ollama));
+            look(&gateway).await;
+            assert_eq!(sights.on(port), Some(Sight::Server(Known::Ollama)), "one that is well is let be");
+            let ticket = gateway.store.borrow_mut().begin(0, "m", true, now()).unwrap();
+            gateway.store.borrow_mut().end(ticket, Ended::Failed(Cause::Protocol, None), now());
+            says.set(&[]);
+            look(&gateway).await;
+            assert_eq!(sights.on(port), Some(Sight::Server(Known::Ollama)), "its health says that it fails");
+            says.set(VLLM);
+            long_ago(Sight::Server(Known::Ollama));
+            look(&gateway).await;
+            assert_eq!(sights.on(port), Some(Sight::Server(Known::Vllm)));
+            sights.differ().await;
+            server.abort();
+        });
+    }
+
+    #[test]
     fn nothing_else_is_called_found() {
         run(async {
-            let page: &[_] =
+            let page: Says =
                 &[("/v1/models", "<html>"), ("/", "<html>"), ("/api/version", r#"{"version":"1"}"#)];
             let own = "x-edgeward-request-id: 1\r\n";
             for (says, header) in [(page, ""), (OLLAMA, own), (OPENAI, own), (&[], "")] {
