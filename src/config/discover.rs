@@ -302,6 +302,7 @@ fn is_host_of(url: &TargetUrl, own: &TargetUrl) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config;
 
     fn with(vars: &[(&str, &str)]) -> Loaded {
         let vars: Vec<(String, String)> =
@@ -324,6 +325,24 @@ mod tests {
         assert!(loaded.config.allow_anonymous);
         assert_eq!(loaded.config.listen, ["127.0.0.1:8484".parse().expect("address")]);
         assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    }
+
+    #[test]
+    fn a_first_start_says_what_clients_need() {
+        let text = config::plan_text(&with(&[]).config, &[]);
+        for said in [
+            "base_url=\"http://BOX:8484/v1\"",
+            "OPENAI_BASE_URL=http://BOX:8484/v1",
+            "ANTHROPIC_BASE_URL=http://BOX:8484;",
+            "OLLAMA_HOST=http://BOX:8484\n",
+            "NO_PROXY",
+            "[[key]]",
+            "[[target]]",
+            "ports 11434, 8000, 8080, 30000, 1234",
+        ] {
+            assert!(text.contains(said), "{said}:\n{text}");
+        }
+        assert!(text.lines().all(|line| line.get(9..10) == Some(" ")), "each word stands apart:\n{text}");
     }
 
     #[test]

@@ -206,7 +206,7 @@ async fn find(
         Endpoint::Drill => drills::answer(gateway, &client, request).await,
         Endpoint::Cancel(id) => operator::cancel(gateway, &client, request.headers(), id),
         Endpoint::Models => Ok(models::list(gateway, request.headers()).await),
-        Endpoint::Model(id) => models::one(gateway, request.headers(), id).await,
+        Endpoint::Model(id) => models::one(gateway, request.headers(), id).await.inspect_err(unheard),
         Endpoint::Answer(dialect) => {
             let job = job(connection, request, client, id, began, dialect).await?;
             Ok(driven(job).await)
@@ -221,7 +221,8 @@ async fn find(
             format!(
                 "{path} changes the models on this box and is not passed on; its operator can allow it with `ollama_writes = true`"
             ),
-        )),
+        ))
+        .inspect_err(unheard),
         Endpoint::OllamaRead | Endpoint::OllamaWrite => {
             let job = job(connection, request, client, id, began, Dialect::OllamaChat).await?;
             Ok(passed(job).await)
