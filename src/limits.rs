@@ -47,8 +47,11 @@ pub const CONNECTIONS: usize = 1024;
 pub const MAX_HEADERS: usize = 100;
 /// `limits.header_bytes`: a client's request head, in bytes.
 pub const HEADER_BYTES: usize = 16 * KIB;
-/// `limits.header_time`: a client's request head must be whole in this time; it also ends an idle connection.
+/// `limits.header_time`: a client's request head must be whole in this time from its first byte.
 pub const HEADER_TIME: Duration = Duration::from_secs(60);
+/// `limits.idle_time`: a client's connection without a request is closed after this. Clients' pools must drop theirs
+/// first, or a request meets the closing: Go's transport keeps one for 90 s, nginx and AWS's balancers for 60 s.
+pub const IDLE_TIME: Duration = Duration::from_secs(130);
 /// `limits.body_time`: a client's request body must be whole in this time.
 pub const BODY_TIME: Duration = Duration::from_secs(60);
 /// `limits.request_time`: from the request's head to its commit, whatever happens.
@@ -162,6 +165,8 @@ pub const UPSTREAM_HEAD_BYTES: usize = 64 * KIB;
 
 /// Between two looks for local servers that were not found on their usual ports.
 pub const DISCOVERY_INTERVAL: Duration = Duration::from_secs(5);
+/// A usual port on which something else answers is looked at again after this.
+pub const STRANGER_INTERVAL: Duration = Duration::from_secs(60);
 /// Between two looks at idle connections.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two tries to have a spare connection to one target.

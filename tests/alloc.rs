@@ -254,7 +254,7 @@ fn trouble_is_told_without_memory() {
     let flood = || (0..100).for_each(|_| events::memory_not_locked("it is a test", false));
     assert_eq!(allocations(flood), 0);
     let took = std::time::Duration::from_millis(1);
-    assert_eq!(allocations(|| events::attempt_failed("r-1", "box", &failure, took)), 0);
+    assert_eq!(allocations(|| events::attempt_failed("r-1", "box", &failure, took, false)), 0);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::run::server_tls;
 use super::{footing, serving};
 use crate::config::rollout::{Pick, Reason, Verdict};
 use crate::config::{self, Config, DEFAULT_PATH, Loaded, Problems};
-use crate::observe::reload_events as events;
+use crate::observe::{self, reload_events as events};
 use crate::proxy::current::Current;
 use crate::proxy::gateway::Gateway;
 use crate::proxy::refused::Refused;
@@ -122,9 +122,29 @@ impl Serving {
             refused.map(|refused| Refused { since: before.unwrap_or(refused.since), ..refused });
     }
 
+    /// Each target that was looked for becomes what answers in its place.
+    pub fn know_servers(&mut self) {
+        let old = self.current.get();
+        let mut config = old.config.clone();
+        old.process.sights.apply(&mut config);
+        // A rollout ends first: its two routings are about the same targets. The next look says it again.
+        if config == old.config || self.current.candidate().is_some() {
+            return;
+        }
+        match old.renewed(config, &ProxyRules::from_env()) {
+            Ok(renewed) => {
+                let renewed = Rc::new(renewed);
+                self.kept = Kept::of(&renewed);
+                self.current.replace(renewed);
+            }
+            Err(error) => observe::fine("A server that was found cannot be used", None, &error),
+        }
+    }
+
     /// Everything that may fail. Nothing is changed yet.
     fn renew(&self, loaded: Loaded) -> Result<Renewed, String> {
         let mut config = loaded.config;
+        self.current.get().process.sights.apply(&mut config);
         footing::descriptors(&mut config.limits);
         let old = self.current.get();
         let mut tls = server_tls(&config)?;
@@ -277,6 +297,7 @@ mod tests {
 
     use super::*;
     use crate::cli::listeners::Open;
+    use crate::config::{Known, Sight};
     use crate::route::budget::{Estimate, Used};
 
     const OLD: &str =
@@ -345,6 +366,29 @@ mod tests {
             serving.decide(Verdict::Promote { few: true });
             assert_eq!(full(), [false; 2]);
             process.spending.end(held.unwrap(), Used::Nothing, when);
+        });
+    }
+
+    /// A port's target becomes what answers there, and stays that when the file is read again.
+    #[test]
+    fn a_server_that_was_found_in_anothers_place_is_a_target() {
+        served("found", async |current, serving, write| {
+            write(String::new());
+            serving.reload(By::Order);
+            let names =
+                || current.get().config.targets.iter().map(|t| t.name.clone()).take(5).collect::<Vec<_>>();
+            assert_eq!(names(), ["ollama", "vllm", "llamacpp", "sglang", "lmstudio"]);
+            let before = current.get();
+            serving.know_servers();
+            assert!(Rc::ptr_eq(&before, &current.get()), "nothing is new");
+            before.process.sights.saw(8000, Some(Sight::Server(Known::Llamacpp)), now());
+            before.process.sights.saw(8080, Some(Sight::Stranger), now());
+            serving.know_servers();
+            assert_eq!(names(), ["ollama", "llamacpp-8000", "llamacpp", "sglang", "lmstudio"]);
+            write("heartbeat = \"20s\"\n".to_owned());
+            serving.reload(By::Order);
+            assert!(current.get().config.heartbeat.is_some());
+            assert_eq!(names()[1], "llamacpp-8000");
         });
     }
 

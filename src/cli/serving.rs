@@ -46,7 +46,12 @@ pub(super) async fn main_loop(current: &Rc<Current>, bound: Bound, source: Sourc
     task::start(facts::keep_asking(Rc::clone(current)));
 
     loop {
+        let gateway = current.get();
         let by = tokio::select! {
+            () = gateway.process.sights.differ() => {
+                serving.know_servers();
+                continue;
+            }
             order = asked.next() => match order {
                 Order::Stop => break,
                 Order::Reload => By::Order,

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::credential::check_secret;
+use super::identify::Known;
 use super::problem::Loaded;
 use super::target::Placed;
 use super::walk::{Env, Spot, Walk};
@@ -11,30 +12,52 @@ use super::{
     Target, TargetUrl, checks, client, load, url,
 };
 
-/// A local server that is looked for on a port.
+/// A port on which a local server is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalServer {
-    /// The target's name.
-    pub name: &'static str,
-    /// What it speaks.
-    pub kind: Kind,
-    /// Where, on 127.0.0.1.
+    /// Whose usual port it is; another may answer there.
+    pub usual: Known,
+    /// On 127.0.0.1.
     pub port: u16,
 }
 
 /// Their usual ports, in the order in which they are preferred.
 pub const LOCAL_SERVERS: [LocalServer; 5] = [
     // OLLAMA_HOST's default.
-    LocalServer { name: "ollama", kind: Kind::Ollama, port: 11434 },
+    LocalServer { usual: Known::Ollama, port: 11434 },
     // `vllm serve --port`'s default.
-    LocalServer { name: "vllm", kind: Kind::Vllm, port: 8000 },
+    LocalServer { usual: Known::Vllm, port: 8000 },
     // `llama-server --port`'s default.
-    LocalServer { name: "llamacpp", kind: Kind::Llamacpp, port: 8080 },
+    LocalServer { usual: Known::Llamacpp, port: 8080 },
     // `sglang.launch_server --port`'s default.
-    LocalServer { name: "sglang", kind: Kind::Openai, port: 30000 },
+    LocalServer { usual: Known::Sglang, port: 30000 },
     // LM Studio's local server.
-    LocalServer { name: "lmstudio", kind: Kind::Openai, port: 1234 },
+    LocalServer { usual: Known::Lmstudio, port: 1234 },
 ];
+
+/// What the target of such a server on that port is called: by its name alone where it is usual.
+#[must_use]
+pub fn local_name(known: Known, port: u16) -> String {
+    if LOCAL_SERVERS.contains(&LocalServer { usual: known, port }) {
+        known.name().to_owned()
+    } else {
+        format!("{}-{port}", known.name())
+    }
+}
+
+impl Target {
+    /// What was discovered on `port` is this server.
+    pub fn become_known(&mut self, known: Known, port: u16) {
+        self.name = local_name(known, port);
+        self.kind = known.kind();
+        self.url = local_url(known, port);
+    }
+}
+
+fn local_url(known: Known, port: u16) -> TargetUrl {
+    let base = if known.kind() == Kind::Openai { "/v1" } else { "" };
+    TargetUrl::Http { host: "127.0.0.1".to_owned(), port, base: base.to_owned() }
+}
 
 /// A cloud whose key is looked for in the environment.
 struct Cloud {
@@ -201,10 +224,9 @@ pub fn discover(env: &Env<'_>, local: &[LocalServer]) -> Loaded {
 }
 
 pub(super) fn local_targets(servers: &[LocalServer]) -> Vec<Target> {
-    let one = |server: &LocalServer| {
-        let base = if server.kind == Kind::Openai { "/v1" } else { "" };
-        let url = TargetUrl::Http { host: "127.0.0.1".to_owned(), port: server.port, base: base.to_owned() };
-        Target { discovered: true, ..Target::plain(server.name, server.kind, url) }
+    let one = |&LocalServer { usual, port }: &LocalServer| {
+        let target = Target::plain(&local_name(usual, port), usual.kind(), local_url(usual, port));
+        Target { discovered: true, ..target }
     };
     servers.iter().map(one).collect()
 }
@@ -280,6 +302,7 @@ fn is_host_of(url: &TargetUrl, own: &TargetUrl) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config;
 
     fn with(vars: &[(&str, &str)]) -> Loaded {
         let vars: Vec<(String, String)> =
@@ -302,6 +325,40 @@ mod tests {
         assert!(loaded.config.allow_anonymous);
         assert_eq!(loaded.config.listen, ["127.0.0.1:8484".parse().expect("address")]);
         assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    }
+
+    #[test]
+    fn a_first_start_says_what_clients_need() {
+        let text = config::plan_text(&with(&[]).config, &[]);
+        for said in [
+            "base_url=\"http://BOX:8484/v1\"",
+            "OPENAI_BASE_URL=http://BOX:8484/v1",
+            "ANTHROPIC_BASE_URL=http://BOX:8484;",
+            "OLLAMA_HOST=http://BOX:8484\n",
+            "NO_PROXY",
+            "[[key]]",
+            "[[target]]",
+            "ports 11434, 8000, 8080, 30000, 1234",
+        ] {
+            assert!(text.contains(said), "{said}:\n{text}");
+        }
+        assert!(text.lines().all(|line| line.get(9..10) == Some(" ")), "each word stands apart:\n{text}");
+    }
+
+    #[test]
+    fn a_port_s_target_becomes_what_answers_there() {
+        let mut names = std::collections::HashSet::new();
+        for (at, local) in LOCAL_SERVERS.iter().enumerate() {
+            for known in Known::ALL {
+                let mut target = with(&[]).config.targets.swap_remove(at);
+                let before = target.clone();
+                target.become_known(known, local.port);
+                assert_eq!(target.kind, known.kind());
+                assert_eq!(target == before, known == local.usual, "{target:?}");
+                assert!(names.insert(target.name), "each has its own name");
+            }
+        }
+        assert!(names.contains("llamacpp-11434") && names.contains("openai-8000") && names.contains("vllm"));
     }
 
     #[test]

@@ -37,10 +37,10 @@ pub(crate) mod value;
 mod walk;
 
 pub use describe::{Setting, describe, diff, in_lines};
-pub use discover::{LOCAL_SERVERS, LocalServer, discover};
+pub use discover::{LOCAL_SERVERS, LocalServer, discover, local_name};
 pub(crate) use figures::parse_share;
 pub use figures::show_money;
-pub use identify::{identify, probe_path};
+pub use identify::{Known, Look, Next, Sight};
 pub use images::Images;
 pub use load::{load, load_or_discover, parse, see};
 pub use plan::plan_text;
@@ -229,6 +229,8 @@ pub struct Limits {
     pub header_bytes: usize,
     /// A request's head must be whole in this time.
     pub header_time: Duration,
+    /// A connection without a request is closed after this.
+    pub idle_time: Duration,
     /// A request's body must be whole in this time.
     pub body_time: Duration,
     /// From the head to the commit.
@@ -254,6 +256,7 @@ impl Default for Limits {
             max_headers: limits::MAX_HEADERS,
             header_bytes: limits::HEADER_BYTES,
             header_time: limits::HEADER_TIME,
+            idle_time: limits::IDLE_TIME,
             body_time: limits::BODY_TIME,
             request_time: limits::REQUEST_TIME,
             write_time: limits::WRITE_TIME,
@@ -488,6 +491,14 @@ pub struct ModelMap {
 }
 
 impl ModelMap {
+    /// Whether the configuration itself says what `asked` is here, so that its operator is wrong where the target does
+    /// not have it; else only the client has named it.
+    #[must_use]
+    pub fn names(&self, asked: &str) -> bool {
+        let exact = self.entries.iter().any(|(name, _)| name == asked);
+        exact || self.resolve(asked).is_some_and(|given| given != asked)
+    }
+
     /// The target's name for `asked`: an exact entry, else the longest matching `prefix*`.
     /// `None`: not in the map. An empty map keeps every name.
     #[must_use]

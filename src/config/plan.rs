@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::value::show_duration;
 use super::{
-    Budget, ClientKey, Config, DeadlineOverrides, Egress, Group, ModelMap, Place, Price, Priority, Problem,
-    Route, Target, discover, schema, show_money,
+    Budget, ClientKey, Config, DeadlineOverrides, Egress, Group, Known, ModelMap, Place, Price, Priority,
+    Problem, Route, Target, TargetUrl, discover, schema, show_money,
 };
 
 /// What this configuration does: listeners, who may come in, targets in the order in which they are
@@ -32,9 +32,11 @@ pub fn plan_text(config: &Config, warnings: &[Problem]) -> String {
     if let Some(socket) = &config.admin_listen {
         lines.add("operators", &socket.display().to_string());
     }
-    let discovered: Vec<_> = config.targets.iter().filter(|target| target.discovered).map(found).collect();
+    let discovered: Vec<_> = config.targets.iter().filter(|target| target.discovered).map(place).collect();
     if !discovered.is_empty() {
-        lines.add("looks for", &format!("{}, each a target once it answers", discovered.join(", ")));
+        let known = Known::ALL.map(Known::in_words).join(", ").replace(", another", " or another");
+        lines.add("looks at", &format!("127.0.0.1, ports {}", discovered.join(", ")));
+        lines.add("", &format!("for {known}; each is known by what it says and a target once it answers"));
     }
     let mut place_in_order = 0;
     for target in in_order(config) {
@@ -71,6 +73,9 @@ pub fn plan_text(config: &Config, warnings: &[Problem]) -> String {
     }
     for missing in missing(config) {
         lines.add("missing", &missing);
+    }
+    if config.source.is_none() {
+        first_steps(config, &mut lines);
     }
     for warning in warnings {
         lines.add("warning", &warning.to_string());
@@ -230,8 +235,32 @@ fn route(route: &Route) -> String {
     text
 }
 
-fn found(target: &Target) -> String {
-    format!("{} at {}", target.name, target.url)
+fn place(target: &Target) -> String {
+    match &target.url {
+        TargetUrl::Http { port, .. } => port.to_string(),
+        url => url.to_string(),
+    }
+}
+
+/// For a first start: what clients are told, and what comes after it.
+fn first_steps(config: &Config, lines: &mut Lines) {
+    let Some(address) = config.listen.first() else { return };
+    let at = format!("http://BOX:{}", address.port());
+    lines
+        .add("set", &format!("in clients of OpenAI's API: base_url=\"{at}/v1\", or OPENAI_BASE_URL={at}/v1"));
+    lines.add("", &format!("of Anthropic's: ANTHROPIC_BASE_URL={at}; of Ollama's: OLLAMA_HOST={at}"));
+    lines.add("", "BOX is 127.0.0.1 on this box; where an SDK insists on a key, any will do");
+    lines.add(
+        "",
+        "with HTTP_PROXY, HTTPS_PROXY or ALL_PROXY in a client's environment, NO_PROXY needs BOX too",
+    );
+    let file = format!("in {}", super::DEFAULT_PATH);
+    lines.add(
+        "next",
+        &format!("clients on the LAN: listen = [\"0.0.0.0:{}\"] and a [[key]] {file}", address.port()),
+    );
+    lines.add("", "a [[target]] there says which servers and clouds are asked, instead of these");
+    lines.add("", "`edgeward check` shows what such a file means, `edgeward status` what answers now");
 }
 
 fn models(map: &ModelMap) -> String {

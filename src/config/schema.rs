@@ -124,6 +124,7 @@ pub(super) static LIMITS: Keys = Keys {
         "max_headers",
         "header_bytes",
         "header_time",
+        "idle_time",
         "body_time",
         "request_time",
         "write_time",
@@ -263,7 +264,7 @@ pub(super) enum Limit {
 const GIB: usize = 1024 * MIB;
 
 #[rustfmt::skip]
-pub(super) static LIMIT_FIELDS: [(&str, Limit); 15] = [
+pub(super) static LIMIT_FIELDS: [(&str, Limit); 16] = [
     ("max_body",      Limit::Bytes { min: KIB, max: GIB, field: |l| &mut l.max_body }),
     ("body_memory",   Limit::Bytes { min: KIB, max: 1024 * GIB, field: |l| &mut l.body_memory }),
     ("gate_buffer",   Limit::Bytes { min: GATE_BUFFER_MIN, max: 16 * MIB, field: |l| &mut l.gate_buffer }),
@@ -274,6 +275,7 @@ pub(super) static LIMIT_FIELDS: [(&str, Limit); 15] = [
     ("max_headers",   Limit::Count { min: 16, max: 1024, field: |l| &mut l.max_headers }),
     ("header_bytes",  Limit::Bytes { min: HEADER_BYTES_MIN, max: MIB, field: |l| &mut l.header_bytes }),
     ("header_time",   Limit::Time { zero: false, field: |l| &mut l.header_time }),
+    ("idle_time",     Limit::Time { zero: false, field: |l| &mut l.idle_time }),
     ("body_time",     Limit::Time { zero: false, field: |l| &mut l.body_time }),
     ("request_time",  Limit::Time { zero: false, field: |l| &mut l.request_time }),
     ("write_time",    Limit::Time { zero: false, field: |l| &mut l.write_time }),

@@ -30,8 +30,6 @@ pub const TARGET_MISCONFIGURED: &str = "4025d402f62c45359b2411d0bb684643";
 pub const STARTED: &str = "6e039ddda92e4cec86fded8aaf51688e";
 /// `stopping`: no new connections; running streams are let finish.
 pub const STOPPING: &str = "07440927ceb9446f93f33ba4aa7c3c09";
-/// `target_found`: a local server was found on its usual port.
-pub const TARGET_FOUND: &str = "b52c9ab3d9fb4f44a1c9f4a3a1f3d0a7";
 /// `accept_failed`: a connection could not be accepted.
 pub const ACCEPT_FAILED: &str = "e1d6c0f86a6f4cd7b4d25ea6a6a0f2c3";
 /// `request_body`: what a client sent; only with `log_prompts`.
@@ -147,8 +145,9 @@ pub fn request_done(record: &Record<'_>) {
     }
 }
 
-/// One line a failed attempt. What is the client's doing, or was not even sent, is no warning.
-pub fn attempt_failed(request: &str, target: &str, failure: &Failure, took: Duration) {
+/// One line a failed attempt. What is the client's doing, or was not even sent, is no warning; nor is a model that
+/// nobody but the client has named, which `mistyped` says.
+pub fn attempt_failed(request: &str, target: &str, failure: &Failure, took: Duration, mistyped: bool) {
     macro_rules! tell {
         ($level:ident) => {
             $level!(
@@ -163,8 +162,12 @@ pub fn attempt_failed(request: &str, target: &str, failure: &Failure, took: Dura
             )
         };
     }
+    let asked_too_much =
+        matches!(failure.cause, Cause::ContextOverflow | Cause::Unsupported | Cause::Untranslatable);
     if failure.cause.fault() == crate::cause::Fault::Downstream
         || matches!(failure.cause, Cause::Suspended | Cause::Drill | Cause::Hedged)
+        || asked_too_much
+        || mistyped
     {
         tell!(info);
     } else {
@@ -209,17 +212,6 @@ pub fn passed_sockets(what: &str) {
         edgeward_event = "passed_sockets",
         edgeward_detail = what,
         "Sockets from systemd: {what}"
-    );
-}
-
-/// A server answers on a usual port; it is a candidate from here on.
-pub fn target_found(target: &str, url: &str) {
-    info!(
-        message_id = TARGET_FOUND,
-        edgeward_event = "target_found",
-        edgeward_target = target,
-        edgeward_url = url,
-        "Found {target} at {url}"
     );
 }
 
@@ -390,16 +382,24 @@ pub fn limit_hit(limit: Limit, request: Option<&str>) {
         cell.set(if quiet { (told, count + 1) } else { (Some(now), 0) });
         (!quiet).then_some(count + 1)
     });
-    if let Some(count) = count {
-        warn!(
-            message_id = LIMIT_HIT,
-            edgeward_event = "limit_hit",
-            edgeward_limit = limit.as_str(),
-            edgeward_request = request,
-            edgeward_count = count,
-            "Limit {} hit",
-            limit.as_str()
-        );
+    let Some(count) = count else { return };
+    macro_rules! tell {
+        ($level:ident) => {
+            $level!(
+                message_id = LIMIT_HIT,
+                edgeward_event = "limit_hit",
+                edgeward_limit = limit.as_str(),
+                edgeward_request = request,
+                edgeward_count = count,
+                "Limit {} hit",
+                limit.as_str()
+            )
+        };
+    }
+    if limit.is_the_clients() {
+        tell!(info);
+    } else {
+        tell!(warn);
     }
 }
 
@@ -478,8 +478,18 @@ pub(super) mod tests {
     #[test]
     fn a_failed_attempt_is_one_line() {
         let shown = lines(|| {
-            attempt_failed("r-1", "box", &Failure::with(Cause::Oom, "CUDA oom"), Duration::from_micros(7));
-            attempt_failed("r-2", "box", &Failure::new(Cause::ClientGone), Duration::ZERO);
+            attempt_failed(
+                "r-1",
+                "box",
+                &Failure::with(Cause::Oom, "CUDA oom"),
+                Duration::from_micros(7),
+                false,
+            );
+            attempt_failed("r-2", "box", &Failure::new(Cause::ClientGone), Duration::ZERO, false);
+            for (cause, mistyped) in [(Cause::ModelMissing, true), (Cause::ContextOverflow, false)] {
+                attempt_failed("r-3", "box", &Failure::new(cause), Duration::ZERO, mistyped);
+            }
+            attempt_failed("r-3", "box", &Failure::new(Cause::ModelMissing), Duration::ZERO, false);
             target_misconfigured("cloud", &Failure::new(Cause::Unauthorized));
         });
         assert_eq!(
@@ -490,7 +500,10 @@ pub(super) mod tests {
             after_time(&shown[1]),
             "INFO  attempt_failed request=r-2 target=box cause=client_gone took_us=0\n"
         );
-        assert_eq!(after_time(&shown[2]), "ERROR target_misconfigured target=cloud cause=unauthorized\n");
+        let levels: Vec<_> =
+            shown[2..5].iter().map(|line| after_time(line).split_once(' ').unwrap().0).collect();
+        assert_eq!(levels, ["INFO", "INFO", "WARN"]);
+        assert_eq!(after_time(&shown[5]), "ERROR target_misconfigured target=cloud cause=unauthorized\n");
     }
 
     #[tokio::test(start_paused = true)]
@@ -502,6 +515,7 @@ pub(super) mod tests {
             limit_hit(Limit::MaxBody, Some("r-1"));
         }
         limit_hit(Limit::Connections, None);
+        limit_hit(Limit::WriteTime, Some("r-2"));
         tokio::time::advance(limits::LIMIT_LOG_INTERVAL).await;
         limit_hit(Limit::MaxBody, None);
         let shown: Vec<String> =
@@ -511,6 +525,7 @@ pub(super) mod tests {
             [
                 "WARN  limit_hit limit=max_body request=r-1 count=1\n",
                 "WARN  limit_hit limit=connections count=1\n",
+                "INFO  limit_hit limit=write_time request=r-2 count=1\n",
                 "WARN  limit_hit limit=max_body count=1000\n",
             ]
         );
@@ -521,6 +536,7 @@ pub(super) mod tests {
         let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
         let files = [
             include_str!("death_events.rs"),
+            include_str!("discovery_events.rs"),
             include_str!("events.rs"),
             include_str!("health_events.rs"),
             include_str!("load_events.rs"),

@@ -158,6 +158,13 @@ impl Limit {
         Limit::KeyBudget,
     ];
 
+    /// Whether clients meet it by going silent, as those do that fell asleep or lost their network: nothing that an
+    /// operator could mend.
+    #[must_use]
+    pub const fn is_the_clients(self) -> bool {
+        matches!(self, Limit::HeaderTime | Limit::BodyTime | Limit::WriteTime)
+    }
+
     /// Its key in `[limits]`, if it has one there.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::level_filters::LevelFilter;
 
 pub mod death_events;
+pub mod discovery_events;
 pub mod events;
 pub mod gpu_gauges;
 pub mod health_events;

@@ -488,7 +488,7 @@ mod tests {
         let (sink, _socket, _dir) = journal(LevelFilter::INFO);
         tracing::subscriber::with_default(sink, || {
             super::super::events::request_body("r-77", b"zebra-77");
-            super::super::events::target_found("kept-77", "http://127.0.0.1:1");
+            super::super::discovery_events::target_found("kept-77", "vLLM", "http://127.0.0.1:1");
         });
         let kept = String::from_utf8(super::super::recent_lines()).unwrap();
         assert!(kept.contains("target_found target=kept-77"), "{kept}");

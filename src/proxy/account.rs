@@ -196,13 +196,14 @@ impl Account {
         let news = open.map(|open| open.end(ended_by(counts, wait))).unwrap_or_default();
         let name = self.gateway.name(target);
         self.gateway.metrics.attempt(target, Some(failure.cause));
+        let mistyped = failure.cause == Cause::ModelMissing && self.is_clients_name(target);
         if failure.cause.fault() != Fault::Downstream {
-            events::attempt_failed(&self.id, name, &failure, took);
+            events::attempt_failed(&self.id, name, &failure, took, mistyped);
         }
         let (misconfigured, others): (Vec<_>, Vec<_>) =
             news.into_iter().partition(|news| matches!(news.what, Change::Misconfigured(_)));
         // In the target's own words.
-        misconfigured.iter().for_each(|news| {
+        misconfigured.iter().filter(|_| !mistyped).for_each(|news| {
             self.gateway.metrics.turned(target, news::turned(news.what));
             events::target_misconfigured(name, &failure);
         });
@@ -229,6 +230,12 @@ impl Account {
         for ((target, failure), at) in self.failures.iter_mut().zip(&self.failed_at) {
             failure.cause = deaths::called(&self.gateway, *target, failure.cause, *at);
         }
+    }
+
+    /// Whether the client alone has named the model that it asks `target` for.
+    fn is_clients_name(&self, target: usize) -> bool {
+        let config = self.gateway.config.targets.get(target);
+        !self.model.is_empty() && config.is_some_and(|config| !config.models.names(&self.model))
     }
 
     /// The attempt at `target` owns the stream from here on. `away`: it is not who would if all were well: its health,
@@ -409,6 +416,9 @@ impl Account {
         if self.drill.has_failed() {
             return;
         }
+        // That nobody serves it is the client's mistake, or this routing's.
+        let unserved = self.committed.is_none() && matches!(self.status, Some(404 | 501));
+        let outcome = if unserved && outcome == Outcome::Refused { Outcome::Unavailable } else { outcome };
         let by_targets = self.failures.iter().filter(|(_, failure)| {
             failure.cause.fault() == Fault::Upstream && !failure.cause.is_of_the_request()
         });

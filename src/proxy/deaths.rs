@@ -117,6 +117,11 @@ pub fn noticed(process: &Process, notice: &Notice, now: Instant) {
     }
 }
 
+/// A server was found: its process is looked for at once.
+pub fn look_now(process: &Process) {
+    process.deaths.wake.notify_one();
+}
+
 /// Sockets, by their numbers, of which only somebody with more rights can say whose they are.
 #[must_use]
 pub fn unowned(process: &Process) -> Vec<u64> {
@@ -245,7 +250,9 @@ pub async fn keep_watching(current: Rc<Current>) {
     loop {
         let gateway = current.get();
         let at = now();
-        let servers = gateway.process.deaths.servers.borrow().clone();
+        let mut servers = gateway.process.deaths.servers.borrow().clone();
+        // What listens on a usual port is nobody's server until it has said that it is one.
+        servers.retain(|server| !is_unfound(&gateway, server));
         for server in &servers {
             if server.due().is_none_or(|due| due <= at) {
                 look(&current, &gateway, server, at);
@@ -410,6 +417,12 @@ fn both(current: &Current) -> Vec<Rc<Gateway>> {
 fn targets(gateway: &Gateway, server: &Server) -> Vec<usize> {
     let is = |of: &Option<Rc<Server>>| of.as_ref().is_some_and(|of| std::ptr::eq(&**of, server));
     gateway.servers.iter().enumerate().filter(|(_, of)| is(of)).map(|(target, _)| target).collect()
+}
+
+fn is_unfound(gateway: &Gateway, server: &Server) -> bool {
+    let (targets, store) = (targets(gateway, server), gateway.store.borrow());
+    let absent = |target: &usize| store.get(*target).is_some_and(|health| health.absent);
+    !targets.is_empty() && targets.iter().all(absent)
 }
 
 fn is_probed(gateway: &Gateway, target: usize) -> bool {

@@ -1,5 +1,5 @@
-//! A client's connection as hyper sees it: one request at a time, framed beyond doubt; with a bound on how long
-//! the client may take no bytes, and a count of its flushes.
+//! A client's connection as hyper sees it: one request at a time, framed beyond doubt; with bounds on how long
+//! the client may take no bytes, take for a request's head, and send nothing; and a count of its flushes.
 //!
 //! The bytes of a next request stay here until the one before is answered. That keeps hyper reading, so that a
 //! client which goes away is noticed even when it had sent more.
@@ -12,10 +12,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::outlet::Flushes;
+use super::outlet::{Broken, ClientBody, Flushes};
 use super::socket::Socket;
 use crate::limits::{LINGER, PIPELINED_BYTES};
 use crate::wire::head::{Place, Scanner, Violation};
@@ -29,6 +31,7 @@ pub struct Requests {
     answered: Cell<u64>,
     bad_head: Cell<Option<Violation>>,
     stalled: Cell<bool>,
+    dawdled: Cell<bool>,
     fields: Cell<u32>,
     begun: Cell<bool>,
     reader: RefCell<Option<Waker>>,
@@ -45,6 +48,12 @@ impl Requests {
     #[must_use]
     pub fn stalled(&self) -> bool {
         self.stalled.get()
+    }
+
+    /// Whether a request's head took too long.
+    #[must_use]
+    pub fn dawdled(&self) -> bool {
+        self.dawdled.get()
     }
 
     /// Header fields of the head that was being read when reading stopped.
@@ -79,6 +88,12 @@ impl Turn {
     pub fn new(requests: Rc<Requests>) -> Self {
         Turn(requests)
     }
+
+    /// That answer's body, which holds the turn to its end.
+    #[must_use]
+    pub fn of(self, body: ClientBody) -> TurnBody {
+        TurnBody { body, _turn: self }
+    }
 }
 
 impl Drop for Turn {
@@ -87,6 +102,29 @@ impl Drop for Turn {
         if let Some(reader) = self.0.reader.borrow_mut().take() {
             reader.wake();
         }
+    }
+}
+
+/// A response's body, and with its end the turn of the connection's next request.
+pub struct TurnBody {
+    body: ClientBody,
+    _turn: Turn,
+}
+
+impl Body for TurnBody {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -99,10 +137,30 @@ pub struct Downstream {
     bad_body: Option<Violation>,
     /// Bytes of requests whose turn has not come.
     ahead: Vec<u8>,
-    write_time: Duration,
+    times: Times,
     /// Set while a write waits for the client.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// Set while a request, or the rest of its head, is waited for.
+    awaited: Option<(Awaited, Pin<Box<Sleep>>)>,
     closing: Closing,
+}
+
+/// How long a client may keep its connection waiting.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// With a head that it has begun: `limits.header_time`.
+    pub head: Duration,
+    /// Without a request: `limits.idle_time`.
+    pub idle: Duration,
+    /// With bytes that it does not take: `limits.write_time`.
+    pub write: Duration,
+}
+
+/// What is read next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    Request,
+    Head,
 }
 
 /// The end of a connection: what the client still sends is read and dropped for a while. A socket closed with
@@ -114,8 +172,9 @@ enum Closing {
 }
 
 impl Downstream {
-    /// Wraps a socket. A write that waits longer than `write_time` fails.
-    pub fn new(socket: Socket, flushes: Rc<Flushes>, requests: Rc<Requests>, write_time: Duration) -> Self {
+    /// Wraps a socket. A write or a head that takes longer than `times` says fails; a connection that is idle for
+    /// longer ends, as if the client had closed it.
+    pub fn new(socket: Socket, flushes: Rc<Flushes>, requests: Rc<Requests>, times: Times) -> Self {
         Downstream {
             socket,
             flushes,
@@ -123,8 +182,9 @@ impl Downstream {
             scanner: Scanner::default(),
             bad_body: None,
             ahead: Vec::new(),
-            write_time,
+            times,
             stalled: None,
+            awaited: None,
             closing: Closing::Open,
         }
     }
@@ -135,7 +195,7 @@ impl Downstream {
             return polled;
         }
         self.flushes.blocked();
-        let write_time = self.write_time;
+        let write_time = self.times.write;
         let sleep = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(write_time)));
         ready!(sleep.as_mut().poll(cx));
         self.requests.stalled.set(true);
@@ -160,6 +220,34 @@ impl Downstream {
         Poll::Pending
     }
 
+    /// Nothing to read at present: whether the client may go on like that. Ready, without an error, is the
+    /// connection's end.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (awaited, time) = if self.scanner.between() {
+            (Awaited::Request, self.times.idle)
+        } else if self.scanner.in_head() {
+            (Awaited::Head, self.times.head)
+        } else {
+            // A body has a time of its own.
+            self.awaited = None;
+            return Poll::Pending;
+        };
+        let anew = || (awaited, Box::pin(tokio::time::sleep(time)));
+        if self.awaited.as_ref().is_none_or(|(before, _)| *before != awaited) {
+            self.awaited = Some(anew());
+        }
+        let (_, sleep) = self.awaited.get_or_insert_with(anew);
+        ready!(sleep.as_mut().poll(cx));
+        if awaited == Awaited::Request {
+            return Poll::Ready(Ok(()));
+        }
+        self.requests.dawdled.set(true);
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the head takes too long (limits.header_time)",
+        )))
+    }
+
     /// Follows what was read into `buf` from `start` on; keeps back what is not this request's.
     fn follow(&mut self, buf: &mut ReadBuf<'_>, start: usize) -> io::Result<()> {
         let read = buf.filled().get(start..).unwrap_or_default();
@@ -172,7 +260,11 @@ impl Downstream {
         self.requests.fields.set(self.scanner.fields());
         match place {
             Place::Inside => {}
-            Place::End => self.requests.read.set(self.requests.read.get() + 1),
+            Place::End => {
+                // The next one has all of its time.
+                self.awaited = None;
+                self.requests.read.set(self.requests.read.get() + 1);
+            }
             Place::BadHead(why) => self.requests.bad_head.set(Some(why)),
             Place::BadBody(why) => self.bad_body = Some(why),
         }
@@ -214,7 +306,9 @@ impl AsyncRead for Downstream {
         }
         let start = buf.filled().len();
         if this.ahead.is_empty() {
-            ready!(Pin::new(&mut this.socket).poll_read(cx, buf))?;
+            if Pin::new(&mut this.socket).poll_read(cx, buf)?.is_pending() {
+                return this.wait(cx);
+            }
             if buf.filled().len() == start {
                 return Poll::Ready(Ok(()));
             }

@@ -39,6 +39,8 @@ pub enum Endpoint<'a> {
     Drill,
     /// `GET /`: Ollama's clients look for a sign of life here.
     Root,
+    /// `/health`: what asks a model server whether it can answer asks here.
+    ServerHealth,
     /// A known path, but not with this method; what it allows.
     WrongMethod(&'static str),
     /// Nothing here.
@@ -100,6 +102,7 @@ pub fn find<'a>(method: &Method, path: &'a str) -> Endpoint<'a> {
         "/edgeward/trace" => ("POST", Endpoint::Trace),
         "/edgeward/drill" => ("GET, POST, DELETE", Endpoint::Drill),
         "/" => ("GET, HEAD", Endpoint::Root),
+        "/health" | "/v1/health" => ("GET, HEAD", Endpoint::ServerHealth),
         _ => {
             if let Some(id) = path.strip_prefix("/v1/models/").filter(|id| !id.is_empty()) {
                 ("GET, HEAD", Endpoint::Model(id))
@@ -145,6 +148,7 @@ mod tests {
         ] {
             assert_eq!(find(&Method::POST, path), Endpoint::Unknown, "{path}");
         }
+        assert_eq!(find(&Method::HEAD, "/health"), Endpoint::ServerHealth);
         assert_eq!(find(&Method::GET, "/api/chat"), Endpoint::WrongMethod("POST"));
         assert_eq!(find(&Method::GET, "/v1/models/org/name:tag"), Endpoint::Model("org/name:tag"));
         assert_eq!(find(&Method::POST, "/v1/messages/count_tokens"), Endpoint::CountTokens);

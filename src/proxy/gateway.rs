@@ -12,6 +12,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use super::body::Budget;
 use super::cancel::Live;
 use super::deaths::{Deaths, Server};
+use super::discovery::Sights;
 use super::facts::{Local, Locals};
 use super::lately::Lately;
 use super::places::Places;
@@ -91,6 +92,8 @@ pub struct Process {
     pub deaths: Deaths,
     /// What is asked for whole answers, since it gives no streams.
     pub unstreamed: RefCell<Unstreamed>,
+    /// What answers on the usual ports.
+    pub sights: Sights,
 }
 
 /// One per configuration, on the process's one thread. A request keeps the one that it began with.
@@ -187,6 +190,7 @@ impl Gateway {
                 helper: Helper::default(),
                 deaths,
                 unstreamed: RefCell::default(),
+                sights: Sights::default(),
             }),
             servers,
             lanes,

@@ -11,7 +11,8 @@ use crate::dialect::reply::Problem;
 use crate::route::SESSION;
 use crate::wire::Framing;
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-edgeward-request-id");
+/// By which each answer of edgeward says its request.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-edgeward-request-id");
 const TARGET: HeaderName = HeaderName::from_static("x-edgeward-target");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-edgeward-attempts");
 const FITTED: HeaderName = HeaderName::from_static("x-edgeward-fitted");

@@ -23,7 +23,7 @@ use super::server;
 use super::socket::Socket;
 use crate::config::ServerTls;
 use crate::limits;
-use crate::observe::{Limit, events};
+use crate::observe::{self, Limit, events};
 use crate::task;
 
 /// Connections that wait to be accepted, per listener.
@@ -151,9 +151,12 @@ fn client(current: &Rc<Current>, socket: Socket, peer: Option<SocketAddr>, tls: 
         let socket = match (tls, socket) {
             (Some(acceptor), Socket::Tcp(tcp)) => {
                 let handshake = tokio::time::timeout(handshake_time, acceptor.accept(tcp));
-                // A handshake that fails is the client's: it speaks plain HTTP, or distrusts the certificate.
-                let Ok(Ok(stream)) = handshake.await else { return };
-                Socket::tls(stream)
+                match handshake.await {
+                    Ok(Ok(stream)) => Socket::tls(stream),
+                    // The client's doing: it speaks plain HTTP, distrusts the certificate, or scans.
+                    Ok(Err(error)) => return observe::fine("No TLS handshake", None, &error),
+                    Err(late) => return observe::fine("No TLS handshake", None, &late),
+                }
             }
             (_, socket) => socket,
         };

@@ -49,6 +49,7 @@ pub mod status_page;
 mod strict;
 pub mod trace;
 pub mod turns;
+mod unheard;
 pub mod unstreamed;
 pub mod upstream;
 pub mod usual;

@@ -1,11 +1,15 @@
 //! `/v1/models`: the union of what the targets offer, under the names that clients may ask for.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Request, Response};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
 use super::gateway::Gateway;
@@ -31,13 +35,36 @@ struct List {
 }
 
 /// One entry, as OpenAI's API has it.
-#[derive(Clone, Serialize)]
+#[derive(Clone)]
 struct Model {
+    /// The name that clients ask for.
     id: String,
-    object: &'static str,
-    created: u64,
     /// The target that offers it first.
-    owned_by: String,
+    target: String,
+    /// What its server says of it: agents read `max_model_len`, or `n_ctx_train` in `meta`.
+    said: Said,
+}
+
+impl Serialize for Model {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("id", &self.id)?;
+        let said = |key: &str| self.said.0.iter().any(|(name, _)| name == key);
+        for (name, value) in &self.said.0 {
+            map.serialize_entry(name, value)?;
+        }
+        // What clients' types insist on.
+        if !said("object") {
+            map.serialize_entry("object", "model")?;
+        }
+        if !said("created") {
+            map.serialize_entry("created", &0)?;
+        }
+        if !said("owned_by") {
+            map.serialize_entry("owned_by", &self.target)?;
+        }
+        map.end()
+    }
 }
 
 /// The list; in Anthropic's shape for its clients, who say so by their API's version.
@@ -77,42 +104,55 @@ pub async fn one(
 async fn union(gateway: &Rc<Gateway>) -> Vec<Model> {
     let mut asking = JoinSet::new();
     // By target: the first that offers a model is named with it.
-    let offers = Rc::new(RefCell::new(vec![Vec::new(); gateway.config.targets.len()]));
+    let offers = Rc::new(RefCell::new(vec![Vec::<Offer>::new(); gateway.config.targets.len()]));
     for (index, target) in gateway.config.targets.iter().enumerate() {
         if gateway.store.borrow().get(index).is_some_and(|health| health.absent) {
             continue;
         }
-        let offer = move |names: Vec<String>, offers: &RefCell<Vec<Vec<String>>>| {
-            if let Some(offered) = offers.borrow_mut().get_mut(index) {
-                offered.extend(names);
-            }
-        };
-        offer(mapped(target), &offers);
+        if let Some(offered) = offers.borrow_mut().get_mut(index) {
+            offered.extend(mapped(target).into_iter().map(|id| (id, Said::default())));
+        }
         if asks_itself(target) {
             let (gateway, offers) = (Rc::clone(gateway), Rc::clone(&offers));
             task::start_in(&mut asking, async move {
-                let names = tokio::time::timeout(PATIENCE, own_list(&gateway, index)).await.ok().flatten();
-                offer(names.unwrap_or_default(), &offers);
+                let listed = tokio::time::timeout(PATIENCE, own_list(&gateway, index)).await.ok().flatten();
+                if let (Some(offered), Some(target)) =
+                    (offers.borrow_mut().get_mut(index), gateway.config.targets.get(index))
+                {
+                    told(target, offered, listed.unwrap_or_default());
+                }
             });
         }
     }
     while asking.join_next().await.is_some() {}
     let mut models: Vec<Model> = Vec::new();
-    for (index, names) in offers.take().into_iter().enumerate() {
-        for id in names {
+    for (index, offered) in offers.take().into_iter().enumerate() {
+        for (id, said) in offered {
             if let Err(at) = models.binary_search_by(|model| model.id.cmp(&id)) {
-                let owned_by = gateway.name(index).to_owned();
-                models.insert(at, Model { id, object: "model", created: 0, owned_by });
+                models.insert(at, Model { id, target: gateway.name(index).to_owned(), said });
             }
         }
     }
     models
 }
 
-/// A target that keeps names as they are is asked for them; a cloud's hundreds stay where they are.
+/// A name that clients may ask for, and what its server says of that model.
+type Offer = (String, Said);
+
+/// What a server lists is offered under the names that lead there: its own where they are kept, and those of the map.
+fn told(target: &Target, offered: &mut Vec<Offer>, listed: Vec<Offer>) {
+    for (asked, said) in offered.iter_mut() {
+        let given = target.models.resolve(asked);
+        if let Some((_, own)) = listed.iter().find(|(id, _)| Some(id.as_str()) == given) {
+            said.clone_from(own);
+        }
+    }
+    offered.extend(listed.into_iter().filter(|(id, _)| target.models.resolve(id) == Some(id)));
+}
+
+/// A box's server is asked what it has; a cloud's hundreds stay where they are.
 fn asks_itself(target: &Target) -> bool {
-    let keeps = target.models.entries.is_empty() || target.models.entries.iter().any(|(_, name)| name == "*");
-    keeps && target.place != crate::config::Place::Cloud && target.kind != Kind::Gemini
+    target.place != crate::config::Place::Cloud && target.kind != Kind::Gemini
 }
 
 /// The names in its map, and what its wildcards lead to: asked for by that name, they lead there too.
@@ -132,12 +172,44 @@ struct Listed {
     data: Vec<Entry>,
 }
 
-#[derive(Deserialize)]
+/// All of an entry but its id, each value as it came.
+#[derive(Clone, Debug, Default)]
+struct Said(Vec<(String, Box<RawValue>)>);
+
 struct Entry {
     id: String,
+    said: Said,
 }
 
-async fn own_list(gateway: &Gateway, index: usize) -> Option<Vec<String>> {
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Entry;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a model with an id")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entry, A::Error> {
+                let (mut id, mut said) = (None, Said::default());
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == "id" {
+                        id = Some(map.next_value()?);
+                    } else {
+                        said.0.push((name, map.next_value()?));
+                    }
+                }
+                Ok(Entry { id: id.ok_or_else(|| A::Error::missing_field("id"))?, said })
+            }
+        }
+
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+async fn own_list(gateway: &Gateway, index: usize) -> Option<Vec<Offer>> {
     let target = gateway.config.targets.get(index)?;
     let mut reply = match ask(gateway, index, target, false).await? {
         Ok(reply) => reply,
@@ -157,8 +229,7 @@ async fn own_list(gateway: &Gateway, index: usize) -> Option<Vec<String>> {
     }
     crate::wire::json::profile(&body).ok()?;
     let listed: Listed = serde_json::from_slice(&body).ok()?;
-    let offered = |id: &String| target.models.resolve(id) == Some(id.as_str());
-    Some(listed.data.into_iter().map(|entry| entry.id).filter(offered).collect())
+    Some(listed.data.into_iter().map(|entry| (entry.id, entry.said)).collect())
 }
 
 async fn ask(

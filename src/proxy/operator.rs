@@ -266,15 +266,33 @@ pub fn config(gateway: &Gateway) -> Answer {
 /// Whether some target may answer: open to all, and says no more than that.
 #[must_use]
 pub fn ready(gateway: &Gateway) -> Answer {
-    let at = now();
-    let some = (0..gateway.config.targets.len()).any(|target| standing::is_candidate(gateway, target, at));
-    if some && !gateway.process.draining.get() {
+    if can_answer(gateway) {
         text(StatusCode::OK, "ready\n")
     } else {
-        let mut response = text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n");
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(limits::RETRY_AFTER_SECS));
-        response
+        not_now(text(StatusCode::OK, "not ready\n"))
     }
+}
+
+/// The same as model servers say it: llama.cpp in JSON, vLLM and SGLang by the status alone.
+#[must_use]
+pub fn server_health(gateway: &Gateway) -> Answer {
+    if can_answer(gateway) {
+        json(br#"{"status":"ok"}"#.to_vec())
+    } else {
+        not_now(json(br#"{"status":"unavailable"}"#.to_vec()))
+    }
+}
+
+fn can_answer(gateway: &Gateway) -> bool {
+    let at = now();
+    let some = (0..gateway.config.targets.len()).any(|target| standing::is_candidate(gateway, target, at));
+    some && !gateway.process.draining.get()
+}
+
+fn not_now(mut response: Answer) -> Answer {
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(limits::RETRY_AFTER_SECS));
+    response
 }
 
 /// `DELETE /edgeward/requests/{id}`.

@@ -78,7 +78,9 @@ async fn answer(job: &Job, plan: &Plan, account: &mut Account) {
         return relay(job, target, reply, account).await;
     }
     let (problem, outcome) = if account.failures().is_empty() {
-        (refusal::no_candidate(&job.gateway, plan, &job.call), Outcome::Unavailable)
+        let problem = refusal::no_candidate(&job.gateway, plan, &job.call);
+        let outcome = refusal::outcome(&problem);
+        (problem, outcome)
     } else {
         let problem = refusal::all_failed(&job.gateway, plan, account.failures(), Cause::Refused);
         (problem, Outcome::Failed)

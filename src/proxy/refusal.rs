@@ -11,6 +11,7 @@ use crate::dialect::reply::Problem;
 use crate::dialect::request::Call;
 use crate::health::Standing;
 use crate::limits;
+use crate::observe::Outcome;
 use crate::route::budget::Exhausted;
 use crate::route::{Passed, Plan};
 use crate::time::now;
@@ -93,6 +94,12 @@ pub fn no_candidate(gateway: &Gateway, plan: &Plan, call: &Call) -> Problem {
         let _infallible = write!(message, "{separator} {} {}", gateway.name(*target), why.in_words());
     }
     Problem::new(status, code, message)
+}
+
+/// How a request ended that came to no attempt: what may pass is this box's doing, all else the client's.
+#[must_use]
+pub const fn outcome(problem: &Problem) -> Outcome {
+    if problem.status == 503 { Outcome::Unavailable } else { Outcome::Refused }
 }
 
 /// When to try again, where rate limits and rests alone are in the way: as soon as the first of them ends.

@@ -6,35 +6,35 @@ use std::future::{Future as _, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::time::Sleep;
 
 use super::account::Account;
 use super::auth::{self, Client};
 use super::cancel::Cancel;
 use super::current::Current;
-use super::downstream::{Downstream, Requests, Turn};
+use super::downstream::{Downstream, Requests, Times, Turn};
 use super::drive::{self, Job};
 use super::endpoint::{self, Endpoint};
 use super::gateway::Gateway;
 use super::media::Held;
-use super::outlet::{Broken, ClientBody, Drive, Flushes, Outlet, poll_caught};
+use super::outlet::{ClientBody, Drive, Flushes, Outlet, poll_caught};
 use super::socket::Socket;
-use super::{body, cors, counting, drills, head, models, operator, pass, refusal, strict, trace};
+use super::{body, cors, counting, drills, head, models, operator, pass, refusal, strict, trace, unheard};
 use crate::cause::Cause;
 use crate::dialect::conversation::Conversation;
 use crate::dialect::reply::Problem;
 use crate::dialect::{Dialect, conversation, request};
 use crate::limits;
-use crate::observe::{Limit, Outcome, events};
+use crate::observe::{Limit, events};
 use crate::route;
 use crate::time::now;
 
@@ -64,11 +64,12 @@ pub async fn serve(current: Rc<Current>, socket: Socket, peer: Option<SocketAddr
     let requests = Rc::new(Requests::default());
     let stop = Rc::new(Cancel::default());
     let limits = gateway.config.limits.clone();
-    let io = Downstream::new(socket, Rc::clone(&flushes), Rc::clone(&requests), limits.write_time);
+    let times = Times { head: limits.header_time, idle: limits.idle_time, write: limits.write_time };
+    let io = Downstream::new(socket, Rc::clone(&flushes), Rc::clone(&requests), times);
     let mut builder = http1::Builder::new();
     builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_time)
+        // Its own would count the time between two requests as a head's.
+        .header_read_timeout(None)
         .max_headers(limits.max_headers)
         .max_buf_size(limits.header_bytes)
         .keep_alive(true);
@@ -89,7 +90,7 @@ pub async fn serve(current: Rc<Current>, socket: Socket, peer: Option<SocketAddr
         let turn = Turn::new(Rc::clone(&connection.requests));
         async move {
             let response = answer(&connection, request).await;
-            Ok::<_, Infallible>(response.map(|body| TurnBody { body, _turn: turn }))
+            Ok::<_, Infallible>(response.map(|body| turn.of(body)))
         }
     });
     let mut serving = pin!(builder.serve_connection(TokioIo::new(io), service));
@@ -120,12 +121,14 @@ pub async fn serve(current: Rc<Current>, socket: Socket, peer: Option<SocketAddr
     .await;
     let hit = match ended {
         _ if requests.stalled() => Limit::WriteTime,
-        Err(error) if error.is_timeout() => Limit::HeaderTime,
+        _ if requests.dawdled() => Limit::HeaderTime,
         Err(error) if error.is_parse_too_large() => {
             let many = requests.fields() as usize > limits.max_headers;
             if many { Limit::MaxHeaders } else { Limit::HeaderBytes }
         }
-        Ok(()) | Err(_) => return,
+        Ok(()) => return,
+        // Scanners, TLS where there is none, a client that went away in the midst of a request.
+        Err(error) => return unheard::broke_off(peer, &error),
     };
     limit_hit(&at_end.get(), hit, None);
 }
@@ -133,29 +136,6 @@ pub async fn serve(current: Rc<Current>, socket: Socket, peer: Option<SocketAddr
 fn limit_hit(gateway: &Gateway, limit: Limit, id: Option<&str>) {
     gateway.metrics.limit(limit);
     events::limit_hit(limit, id);
-}
-
-/// A response's body, and with its end the turn of the connection's next request.
-struct TurnBody {
-    body: ClientBody,
-    _turn: Turn,
-}
-
-impl Body for TurnBody {
-    type Data = Bytes;
-    type Error = Broken;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 /// One request, from its head to its response's head.
@@ -184,35 +164,40 @@ async fn find(
     began: Instant,
 ) -> Result<Answer, Problem> {
     let gateway = &connection.gateway;
-    strict::framing(&connection.requests, &request)?;
-    if !connection.admin {
-        auth::host(&gateway.config, request.headers())?;
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    // What is no request for a model has no line of its own but this one.
+    let unheard = |problem: &Problem| unheard::refused(&method, &path, connection.peer, &problem.message);
+    screen(connection, &request).inspect_err(unheard)?;
+    if method == Method::OPTIONS {
+        return cors::preflight(&gateway.config, request.headers()).inspect_err(unheard);
     }
-    if request.method() == Method::OPTIONS {
-        return cors::preflight(&gateway.config, request.headers());
-    }
-    let path = request.uri().path().to_owned();
-    let found = endpoint::find(request.method(), &path);
+    let found = endpoint::find(&method, &path);
     match found {
         Endpoint::Health => return Ok(text(StatusCode::OK, "ok\n")),
         Endpoint::Ready => return Ok(operator::ready(gateway)),
-        Endpoint::WrongMethod(allow) => return Ok(wrong_method(&path, allow)),
-        Endpoint::Unknown => return Err(unknown(&path)),
+        Endpoint::ServerHealth => return Ok(operator::server_health(gateway)),
+        // Word for word what Ollama says, which its clients look for.
+        Endpoint::Root => return Ok(text(StatusCode::OK, "Ollama is running")),
+        Endpoint::WrongMethod(allow) => {
+            let problem = Problem::new(405, "method_not_allowed", format!("{path} takes {allow}"));
+            unheard(&problem);
+            return Ok(wrong_method(&problem, &path, allow));
+        }
+        Endpoint::Unknown => return Err(unknown(&path)).inspect_err(unheard),
         _ => {}
     }
     let client = if connection.admin {
         Client { operator: true, ..Client::default() }
     } else if found.is_operators() {
-        auth::operator(&gateway.config, request.headers(), connection.peer)?
+        auth::operator(&gateway.config, request.headers(), connection.peer).inspect_err(unheard)?
     } else {
         let known = auth::client(&gateway.config, request.headers(), connection.peer);
-        if let (Err(problem), Some(dialect)) = (&known, found.dialect()) {
-            refused(gateway, &id, None, dialect, began, problem);
-        }
-        known?
+        known.inspect_err(|problem| match found.dialect() {
+            Some(dialect) => refused(gateway, &id, None, dialect, began, problem),
+            None => unheard(problem),
+        })?
     };
     match found {
-        Endpoint::Root => Ok(text(StatusCode::OK, "edgeward is running\n")),
         Endpoint::Status => operator::only(&client, || operator::status(gateway, &request)),
         Endpoint::Metrics => operator::only(&client, || operator::metrics(gateway)),
         Endpoint::Events => operator::only(&client, operator::events),
@@ -221,7 +206,7 @@ async fn find(
         Endpoint::Drill => drills::answer(gateway, &client, request).await,
         Endpoint::Cancel(id) => operator::cancel(gateway, &client, request.headers(), id),
         Endpoint::Models => Ok(models::list(gateway, request.headers()).await),
-        Endpoint::Model(id) => models::one(gateway, request.headers(), id).await,
+        Endpoint::Model(id) => models::one(gateway, request.headers(), id).await.inspect_err(unheard),
         Endpoint::Answer(dialect) => {
             let job = job(connection, request, client, id, began, dialect).await?;
             Ok(driven(job).await)
@@ -236,15 +221,25 @@ async fn find(
             format!(
                 "{path} changes the models on this box and is not passed on; its operator can allow it with `ollama_writes = true`"
             ),
-        )),
+        ))
+        .inspect_err(unheard),
         Endpoint::OllamaRead | Endpoint::OllamaWrite => {
             let job = job(connection, request, client, id, began, Dialect::OllamaChat).await?;
             Ok(passed(job).await)
         }
-        Endpoint::Health | Endpoint::Ready | Endpoint::WrongMethod(_) | Endpoint::Unknown => {
-            Err(unknown(&path))
-        }
+        Endpoint::Health
+        | Endpoint::Ready
+        | Endpoint::ServerHealth
+        | Endpoint::Root
+        | Endpoint::WrongMethod(_)
+        | Endpoint::Unknown => Err(unknown(&path)),
     }
+}
+
+/// What no request may be, whatever it asks for.
+fn screen(connection: &Connection, request: &Request<Incoming>) -> Result<(), Problem> {
+    strict::framing(&connection.requests, request)?;
+    if connection.admin { Ok(()) } else { auth::host(&connection.gateway.config, request.headers()) }
 }
 
 /// Makes a request's job, or accounts for its refusal.
@@ -273,7 +268,7 @@ fn refused(
     let call = request::Call::bare(dialect, "");
     let mut account = Account::new(Rc::clone(gateway), id, client, &call, began);
     account.status(problem.status);
-    account.end(if problem.status == 503 { Outcome::Unavailable } else { Outcome::Refused }, None);
+    account.end(refusal::outcome(problem), None);
 }
 
 /// Reads and decodes a request's body.
@@ -410,16 +405,14 @@ async fn run(drive: Drive, outlet: Outlet, dialect: Dialect) -> Answer {
     response
 }
 
-fn wrong_method(path: &str, allow: &'static str) -> Answer {
-    let problem = Problem::new(405, "method_not_allowed", format!("{path} takes {allow}"));
-    let mut response = own(&problem, endpoint::dialect_of(path));
+fn wrong_method(problem: &Problem, path: &str, allow: &'static str) -> Answer {
+    let mut response = own(problem, endpoint::dialect_of(path));
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
     response
 }
 
 fn unknown(path: &str) -> Problem {
-    let path: String = path.chars().take(200).collect();
-    Problem::new(404, "not_found", format!("there is no endpoint {path} here"))
+    Problem::new(404, "not_found", format!("there is no endpoint {} here", unheard::beginning(path)))
 }
 
 /// edgeward's own answer.

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::deaths::{self, ProcessStatus};
+use super::discovery;
 use super::facts::LocalStatus;
 use super::gateway::Gateway;
 use crate::cause::Cause;
-use crate::config::{Config, Egress, Place, Target};
+use crate::config::{Config, Egress, Place, Sight, Target};
 use crate::health::report::View;
 use crate::health::{Standing, Why};
 use crate::observe::target_gauges::{BREAKERS, TargetGauges};
@@ -200,7 +201,12 @@ fn judged(gateway: &Gateway, target: usize, views: &[View], at: Instant) -> (boo
     let health = store.target(target);
     let seen = last_seen(health.last_commit, health.last_failure, at);
     if health.absent {
-        return (false, "nothing answers there yet".to_owned());
+        let port = gateway.config.targets.get(target).and_then(discovery::port);
+        let what = match port.and_then(|port| gateway.process.sights.on(port)) {
+            Some(sight @ (Sight::Locked | Sight::Stranger)) => sight.in_words(),
+            Some(Sight::Server(_)) | None => return (false, "nothing answers there yet".to_owned()),
+        };
+        return (false, format!("{what} answers there"));
     }
     if let Some(until) = health.cooldown_until.filter(|until| *until > at) {
         return (false, format!("rate limited for another {} s", (until - at).as_secs().max(1)));
@@ -218,7 +224,11 @@ fn judged(gateway: &Gateway, target: usize, views: &[View], at: Instant) -> (boo
     if let Some((model, _)) = health.missing.last() {
         let others = health.missing.len() - 1;
         let more = if others == 0 { String::new() } else { format!(" and {others} more") };
-        return (true, format!("misconfigured for model `{model}`{more}, tried last for it; {seen}"));
+        let config = gateway.config.targets.get(target);
+        // Else a client has named it, mistyped perhaps.
+        let promised = config.is_some_and(|config| config.models.names(model));
+        let why = if promised { "misconfigured for" } else { "does not have" };
+        return (true, format!("{why} model `{model}`{more}, tried last for it; {seen}"));
     }
     let bars = |config: &Target| {
         let (spending, when) = (&gateway.process.spending, gateway.when(at));

@@ -76,6 +76,12 @@ impl Scanner {
         self.state == State::Head && self.lines == 0 && self.length == 0
     }
 
+    /// Whether a head has begun and is not whole yet.
+    #[must_use]
+    pub fn in_head(&self) -> bool {
+        self.state == State::Head && !self.between()
+    }
+
     /// Header fields of the head that was read last, or is being read.
     #[must_use]
     pub fn fields(&self) -> u32 {

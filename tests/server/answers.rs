@@ -63,7 +63,10 @@ fn a_target_that_refuses_our_key_or_model_is_its_configurations_fault() {
             assert_eq!(answer.header("x-edgeward-attempts"), Some(format!("a:{cause},b:committed").as_str()));
             let status = program.status().await;
             let reason = status["targets"][0]["reason"].as_str().unwrap();
-            assert!(reason.contains("misconfigured"), "{reason}");
+            // The client alone has named the model.
+            let said = if cause == "model_missing" { "does not have model `m`" } else { "misconfigured" };
+            assert!(reason.contains(said), "{reason}");
+            assert_eq!(program.log().contains("ERROR"), cause != "model_missing", "{}", program.log());
             // Tried last from now on.
             let answer = ask(program.addr, "POST", CHAT, &[], &chat(true)).await;
             assert_eq!(answer.header("x-edgeward-attempts"), Some("b:committed"));

@@ -33,7 +33,11 @@ fn models_are_the_union_of_what_can_be_asked_for() {
         let ids: Vec<&str> =
             list["data"].as_array().unwrap().iter().map(|m| m["id"].as_str().unwrap()).collect();
         assert_eq!(ids, ["fast", "llama3.2:3b", "org/name"]);
-        assert_eq!(list["data"][1]["owned_by"], "a");
+        // As its server says; else by who offers it.
+        assert_eq!(
+            (&list["data"][1]["owned_by"], &list["data"][0]["owned_by"]),
+            (&"sim".into(), &"b".into())
+        );
         assert_eq!((&list["object"], &list["data"][0]["object"]), (&"list".into(), &"model".into()));
         for (id, status) in
             [("fast", 200), ("org/name", 200), ("llama3.2:3b", 200), ("hidden", 404), ("nothing", 404)]
@@ -47,6 +51,84 @@ fn models_are_the_union_of_what_can_be_asked_for() {
         let list = json(&ask(program.addr, "GET", "/v1/models", &version, "").await.body);
         assert_eq!((&one["type"], &one["display_name"]), (&"model".into(), &"fast".into()));
         assert_eq!(list["data"][0], one);
+    });
+}
+
+#[test]
+fn models_keep_what_their_servers_say_of_them() {
+    run(LIMIT, async {
+        let entry = r#"{"id":"qwen","object":"model","created":1790000000,"owned_by":"vllm","root":"/m","max_model_len":32768,"meta":{"n_ctx_train":8192},"permission":[]}"#;
+        let list =
+            format!(r#"REPLY 200 application/json | {{"object":"list","data":[{entry},{{"id":"bare"}}]}}"#);
+        let server = SimServer::start(parse(&list).unwrap()).await.unwrap();
+        let more = "models = { fast = \"qwen\", \"*\" = \"*\" }";
+        let program = Program::start(&target("a", "vllm", &server, more)).await;
+        let listed = ask(program.addr, "GET", "/v1/models", &[], "").await;
+        assert!(listed.text().contains(entry), "as it came: {}", listed.text());
+        let one = ask(program.addr, "GET", "/v1/models/qwen", &[], "").await;
+        assert_eq!(one.text(), entry);
+        let named = ask(program.addr, "GET", "/v1/models/fast", &[], "").await;
+        assert_eq!(named.text(), entry.replacen("qwen", "fast", 1), "the model that the name leads to");
+        let bare = json(&ask(program.addr, "GET", "/v1/models/bare", &[], "").await.body);
+        assert_eq!(bare, serde_json::json!({"id": "bare", "object": "model", "created": 0, "owned_by": "a"}));
+    });
+}
+
+#[test]
+fn health_is_what_model_servers_say() {
+    run(LIMIT, async {
+        let key = format!("[[key]]\nname = \"laptop\"\nsha256 = \"{}\"\n", "0".repeat(64));
+        let server = SimServer::start(parse("REPLY 429 application/json;Retry-After: 60 | {}").unwrap())
+            .await
+            .unwrap();
+        let program = Program::start(&format!("{key}{}", target("a", "openai", &server, ""))).await;
+        for path in ["/health", "/v1/health"] {
+            let answer = ask(program.addr, "GET", path, &[], "").await;
+            assert_eq!(
+                (answer.status, answer.text().as_str()),
+                (200, r#"{"status":"ok"}"#),
+                "no key is needed"
+            );
+        }
+        for method in ["GET", "HEAD"] {
+            let answer = ask(program.addr, method, "/", &[], "").await;
+            let body = if method == "GET" { "Ollama is running" } else { "" };
+            assert_eq!((answer.status, answer.text().as_str()), (200, body));
+        }
+        let program = Program::start(&target("a", "openai", &server, "")).await;
+        assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 503);
+        let answer = ask(program.addr, "GET", "/health", &[], "").await;
+        assert_eq!((answer.status, answer.text().as_str()), (503, r#"{"status":"unavailable"}"#));
+    });
+}
+
+#[test]
+fn a_clients_mistakes_are_no_trouble_in_the_log() {
+    run(LIMIT, async {
+        let missing = r#"REPLY 404 application/json | {"error":{"message":"model 'typo' not found","type":"api_error"}}"#;
+        let server = SimServer::start(parse(missing).unwrap()).await.unwrap();
+        let config = target("a", "ollama", &server, "");
+        let program = Program::start_in(Folder::new(), &config, &[("EDGEWARD_LOG", "debug")]).await;
+        let typo = ask(program.addr, "POST", CHAT, &[], &chat(true).replacen("\"m\"", "\"typo\"", 1)).await;
+        assert_eq!(typo.status, 404, "{}", typo.text());
+        program.logged(&["INFO", "attempt_failed", "model_missing"]).await;
+        program.logged(&["INFO", "request_done", "outcome=refused"]).await;
+        assert_eq!(ask(program.addr, "POST", "/api/show", &[], r#"{"model":"typo"}"#).await.status, 404);
+        assert_eq!(ask(program.addr, "GET", "/nope", &[], "").await.status, 404);
+        program.logged(&["DEBUG", "GET /nope"]).await;
+        assert_eq!(ask(program.addr, "PUT", CHAT, &[], "").await.status, 405);
+        program.logged(&["DEBUG", "PUT /v1/chat/completions"]).await;
+        let mut wire = Wire::connect(program.addr).await;
+        wire.write("\x16\x03\x01\0\r\n\r\n").await;
+        program.logged(&["DEBUG", "connection broke off"]).await;
+        assert_eq!(ask(program.addr, "POST", CHAT, &[], "{").await.status, 400);
+        for loud in ["WARN", "ERROR"] {
+            assert!(!program.log().contains(loud), "{}", program.log());
+        }
+        // What the configuration itself names is its operator's to mend.
+        let program = Program::start(&target("a", "ollama", &server, "models = { m = \"gone\" }")).await;
+        assert_eq!(ask(program.addr, "POST", CHAT, &[], &chat(true)).await.status, 404);
+        program.logged(&["ERROR", "target_misconfigured", "model_missing"]).await;
     });
 }
 

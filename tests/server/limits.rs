@@ -167,6 +167,26 @@ fn heads_are_bounded_in_bytes_fields_and_time() {
 }
 
 #[test]
+fn an_idle_connection_ends_without_a_word() {
+    run(LIMIT, async {
+        let times = "idle_time = \"300ms\"\nheader_time = \"50ms\"\nbody_time = \"20s\"\n";
+        let slow = r#"WAIT 400
+REPLY 200 application/json | {"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}"#;
+        let server = SimServer::start(parse(slow).unwrap()).await.unwrap();
+        let program =
+            Program::start(&format!("[limits]\n{times}{}", target("a", "openai", &server, ""))).await;
+        let mut silent = Wire::connect(program.addr).await;
+        let mut wire = Wire::connect(program.addr).await;
+        // Longer than a head may take; neither time counts while an answer is under way.
+        wire.write(request("POST", CHAT, &[], &chat(false))).await;
+        assert_eq!(wire.answer().await.status, 200);
+        assert!(wire.ends().await && silent.ends().await);
+        assert_eq!(program.metric(&hit("header_time")).await, 0.0);
+        assert!(!program.log().contains("limit_hit") && !program.log().contains("WARN"), "{}", program.log());
+    });
+}
+
+#[test]
 fn a_body_that_dawdles_ends_with_408() {
     run(LIMIT, async {
         let config = "[limits]\nbody_time = \"300ms\"\n";

@@ -142,6 +142,8 @@ impl Driver {
             Cause::Suspended if failures.iter().all(|(_, failure)| failure.cause == cause) => {
                 Outcome::Unavailable
             }
+            // Nobody has the model that it names.
+            _ if problem.status == 404 => Outcome::Refused,
             _ => Outcome::Failed,
         };
         self.account.status(if self.pace.head_sent { 200 } else { problem.status });
@@ -158,7 +160,7 @@ impl Driver {
     pub(super) fn no_candidate(&mut self) {
         let problem = refusal::no_candidate(&self.job.gateway, &self.plan, &self.job.call);
         self.account.status(problem.status);
-        self.account.end(Outcome::Unavailable, None);
+        self.account.end(refusal::outcome(&problem), None);
         self.own_problem(&problem);
     }
 
