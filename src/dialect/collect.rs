@@ -6,18 +6,17 @@
 //!
 //! It is bounded by its caller: [`Collector::bytes`] says what it holds.
 
+mod fold;
 mod node;
-
-use std::ops::Range;
 
 use super::Dialect;
 use super::event::{Ends, Facts, Finish, Progress};
 use super::inspect::inspect_event;
 use crate::cause::{Cause, Failure};
-use crate::limits::{ANSWER_CHOICES, TRANSLATED_EVENT_BYTES};
-use crate::wire::json::{Cursor, readable};
+use crate::limits::TRANSLATED_EVENT_BYTES;
 use crate::wire::{Framing, Splitter, sse};
-use node::{Members, Node, Unfit};
+use fold::Fold;
+use node::Unfit;
 
 /// One answer in the making.
 #[derive(Debug)]
@@ -36,19 +35,8 @@ pub struct Collector {
     answering: bool,
     moved: bool,
     progress: Option<Progress>,
-    /// What the answer's top level says.
-    top: Members,
-    /// OpenAI's choices by their numbers, Anthropic's blocks.
-    parts: Vec<(u64, Part)>,
+    fold: Fold,
     held: usize,
-}
-
-/// One choice of OpenAI's, or one content block of Anthropic's.
-#[derive(Debug, Default)]
-struct Part {
-    members: Members,
-    /// Anthropic: the JSON text of a call's input, as the inside of a string.
-    input: Vec<u8>,
 }
 
 /// Whether answers of this protocol can be put together.
@@ -83,8 +71,7 @@ impl Collector {
             answering: false,
             moved: false,
             progress: None,
-            top: Members::default(),
-            parts: Vec::new(),
+            fold: Fold::new(dialect),
             held: 0,
         }
     }
@@ -130,7 +117,7 @@ impl Collector {
             }
         }
         if self.is_whole() {
-            return self.body();
+            return self.fold.body(self.held);
         }
         if self.nameless {
             return Err(Failure::with(Cause::Crashed, super::NAMELESS_END));
@@ -153,8 +140,7 @@ impl Collector {
     /// Whether the answer is whole should the stream end now.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let has_body = self.dialect != Dialect::OpenaiResponses || self.top.get(b"response").is_some();
-        has_body && (self.done || self.ends.all(1))
+        self.fold.has_body() && (self.done || self.ends.all(1))
     }
 
     /// Whether anything but signs of life came since the last call.
@@ -208,7 +194,7 @@ impl Collector {
         self.done |= facts.done;
         self.nameless = facts.nameless;
         let added = match self.dialect.framing() {
-            Framing::Ndjson => self.fold(raw.trim_ascii()),
+            Framing::Ndjson => self.fold.take(raw.trim_ascii()),
             Framing::Sse => self.fold_event(raw),
         };
         self.held += added.map_err(unfit)?;
@@ -220,295 +206,13 @@ impl Collector {
         let added = match sse::parse(raw, &mut join) {
             Ok(event) => match event.data.unwrap_or_default().trim_ascii() {
                 b"" | b"[DONE]" | b"null" => Ok(0),
-                data => self.fold(data),
+                data => self.fold.take(data),
             },
             Err(_) => Err(Unfit::Bad),
         };
         self.scratch = join;
         added
     }
-
-    fn fold(&mut self, data: &[u8]) -> Result<usize, Unfit> {
-        match self.dialect {
-            Dialect::OllamaChat | Dialect::OllamaGenerate => self.ollama(data),
-            Dialect::Anthropic => self.anthropic(data),
-            Dialect::OpenaiResponses => self.responses(data),
-            _ => self.openai(data),
-        }
-    }
-
-    /// The last frame has what the whole answer says of itself; texts and calls come in parts.
-    fn ollama(&mut self, data: &[u8]) -> Result<usize, Unfit> {
-        let top = &mut self.top;
-        each(data, |key, c| match key {
-            b"message" | b"response" | b"thinking" | b"logprobs" | b"tool_calls" => top.member(key, data, c),
-            _ => replaced(top, key, data, c),
-        })
-    }
-
-    fn openai(&mut self, data: &[u8]) -> Result<usize, Unfit> {
-        let (top, parts) = (&mut self.top, &mut self.parts);
-        each(data, |key, c| match key {
-            b"choices" => {
-                let (mut added, mut unfit) = (0, None);
-                let read = c.array(|c| {
-                    let at = c.value()?;
-                    let raw = data.get(at).unwrap_or_default();
-                    added += choice(parts, raw).inspect_err(|why| unfit = Some(*why))?;
-                    Ok(())
-                });
-                match (unfit, read) {
-                    (Some(unfit), _) => Err(unfit),
-                    (None, Ok(_)) => Ok(added),
-                    (None, Err(_)) => Err(Unfit::Bad),
-                }
-            }
-            // Of a stream; a whole answer has another word, and no progress.
-            b"object" | b"prompt_progress" => Ok(0),
-            b"id" | b"created" | b"model" if top.says(key) => Ok(0),
-            _ => replaced(top, key, data, c),
-        })
-    }
-
-    /// The last event has all of the answer.
-    fn responses(&mut self, data: &[u8]) -> Result<usize, Unfit> {
-        let (mut last, mut response) = (false, None);
-        each(data, |key, c| {
-            match key {
-                b"type" => {
-                    let kind = c.string().map_err(|_| Unfit::Bad)?;
-                    last = kind.is_some_and(|kind| {
-                        kind.is(b"response.completed") || kind.is(b"response.incomplete")
-                    });
-                }
-                b"response" => response = Some(c.value().map_err(|_| Unfit::Bad)?),
-                _ => {}
-            }
-            Ok(0)
-        })?;
-        match response.and_then(|at| data.get(at)).filter(|_| last) {
-            Some(raw) => Ok(self.top.replace(b"response", raw)),
-            None => Ok(0),
-        }
-    }
-
-    fn anthropic(&mut self, data: &[u8]) -> Result<usize, Unfit> {
-        let (mut kind, mut index) = (None, 0);
-        let (mut message, mut block, mut delta, mut usage) = (None, None, None, None);
-        each(data, |key, c| {
-            let mut value = || c.value().map(Some).map_err(|_| Unfit::Bad);
-            match key {
-                b"message" => message = value()?,
-                b"content_block" => block = value()?,
-                b"delta" => delta = value()?,
-                b"usage" => usage = value()?,
-                b"type" => kind = c.string().map_err(|_| Unfit::Bad)?,
-                b"index" => index = c.number().map_err(|_| Unfit::Bad)?.unwrap_or(0),
-                _ => {}
-            }
-            Ok(0)
-        })?;
-        let inside = |at: Option<Range<usize>>| at.and_then(|at| data.get(at)).unwrap_or(b"{}");
-        match kind.map_or(&b""[..], |kind| kind.raw) {
-            b"message_start" => {
-                let (top, message) = (&mut self.top, inside(message));
-                each(message, |key, c| match key {
-                    b"content" => Ok(0),
-                    b"usage" => top.member(key, message, c),
-                    _ => replaced(top, key, message, c),
-                })
-            }
-            b"content_block_start" => {
-                let block = inside(block);
-                let members = &mut part(&mut self.parts, index)?.members;
-                // A call's input is empty here, and comes as text.
-                each(block, |key, c| match key {
-                    b"input" => replaced(members, key, block, c),
-                    _ => members.member(key, block, c),
-                })
-            }
-            b"content_block_delta" => {
-                let (delta, part) = (inside(delta), part(&mut self.parts, index)?);
-                each(delta, |key, c| match key {
-                    b"type" => Ok(0),
-                    b"partial_json" => {
-                        let more = c.string().map_err(|_| Unfit::Bad)?.map_or(&b""[..], |json| json.raw);
-                        part.input.extend_from_slice(more);
-                        Ok(more.len())
-                    }
-                    b"citation" => {
-                        let at = c.value().map_err(|_| Unfit::Bad)?;
-                        let list = [b"[", delta.get(at).unwrap_or_default(), b"]"].concat();
-                        part.members.member(b"citations", &list, &mut Cursor::new(&list))
-                    }
-                    _ => part.members.member(key, delta, c),
-                })
-            }
-            b"message_delta" => {
-                let (delta, usage, top) = (inside(delta), inside(usage), &mut self.top);
-                let added = each(delta, |key, c| replaced(top, key, delta, c))?;
-                if usage == b"{}" {
-                    return Ok(added);
-                }
-                if !matches!(top.get(b"usage"), Some(Node::Object(_))) {
-                    top.set(b"usage", Node::Object(Members::default()));
-                }
-                let Some(Node::Object(counts)) = top.get_mut(b"usage") else { return Ok(added) };
-                Ok(added + each(usage, |key, c| replaced(counts, key, usage, c))?)
-            }
-            _ => Ok(0),
-        }
-    }
-
-    /// The whole answer, as its server would have written it.
-    fn body(&mut self) -> Result<Vec<u8>, Failure> {
-        let mut top = std::mem::take(&mut self.top);
-        let mut parts = std::mem::take(&mut self.parts);
-        parts.sort_by_key(|(index, _)| *index);
-        let mut out = Vec::with_capacity(self.held + 64);
-        match self.dialect {
-            Dialect::OpenaiResponses => {
-                if let Some(Node::Raw(response)) = top.get(b"response") {
-                    out.extend_from_slice(response);
-                }
-            }
-            Dialect::OllamaChat | Dialect::OllamaGenerate => top.write(&mut out, b"{"),
-            Dialect::Anthropic => {
-                let blocks = parts.into_iter().map(|(_, part)| part.block()).collect::<Result<_, _>>()?;
-                top.set(b"content", Node::List(blocks));
-                for (key, missing) in [("type", "\"message\""), ("role", "\"assistant\"")] {
-                    if !top.says(key.as_bytes()) {
-                        top.set(key.as_bytes(), Node::Raw(missing.into()));
-                    }
-                }
-                top.write(&mut out, b"{");
-            }
-            dialect => {
-                let chat = dialect == Dialect::OpenaiChat;
-                let choices =
-                    parts.into_iter().map(|(index, part)| Node::Object(part.choice(index, chat))).collect();
-                top.set(b"choices", Node::List(choices));
-                let open: &[u8] = if chat {
-                    b"{\"object\":\"chat.completion\","
-                } else {
-                    b"{\"object\":\"text_completion\","
-                };
-                top.write(&mut out, open);
-            }
-        }
-        // A raw control character in a string passes every reader here, and none of a client's.
-        if serde_json::from_slice::<serde::de::IgnoredAny>(&out).is_err() {
-            return Err(Failure::with(Cause::Protocol, "frames that are no JSON"));
-        }
-        Ok(out)
-    }
-}
-
-impl Part {
-    fn choice(self, index: u64, chat: bool) -> Members {
-        let mut members = self.members;
-        members.set(b"index", Node::Raw(index.to_string().into_bytes()));
-        // The end marker ends an answer of servers that give no reason.
-        if !members.says(b"finish_reason") {
-            members.set(b"finish_reason", Node::Text(b"stop".to_vec()));
-        }
-        if !chat {
-            return members;
-        }
-        if members.get(b"message").is_none() {
-            members.set(b"message", Node::Object(Members::default()));
-        }
-        if let Some(Node::Object(message)) = members.get_mut(b"message") {
-            if !message.says(b"role") {
-                message.set(b"role", Node::Text(b"assistant".to_vec()));
-            }
-            let mut calls = false;
-            if let Some(Node::List(list)) = message.get_mut(b"tool_calls") {
-                calls = !list.is_empty();
-                for call in list {
-                    if let Node::Object(call) = call {
-                        call.remove(b"index");
-                    }
-                }
-            }
-            // Beside calls an empty text is none.
-            if message.get(b"content").is_none() || (calls && !message.says(b"content")) {
-                message.set(b"content", Node::Raw(b"null".to_vec()));
-            }
-        }
-        members
-    }
-
-    fn block(self) -> Result<Node, Failure> {
-        let mut members = self.members;
-        if !self.input.is_empty() {
-            let json = readable(&self.input);
-            if serde_json::from_str::<serde::de::IgnoredAny>(&json).is_err() {
-                return Err(Failure::with(Cause::Truncated, "a tool call's input that is no JSON"));
-            }
-            members.set(b"input", Node::Raw(json.into_bytes()));
-        }
-        Ok(Node::Object(members))
-    }
-}
-
-fn choice(parts: &mut Vec<(u64, Part)>, raw: &[u8]) -> Result<usize, Unfit> {
-    let mut index = 0;
-    each(raw, |key, c| {
-        if key == b"index" {
-            index = c.number().map_err(|_| Unfit::Bad)?.unwrap_or(0);
-        }
-        Ok(0)
-    })?;
-    let members = &mut part(parts, index)?.members;
-    each(raw, |key, c| match key {
-        b"index" => Ok(0),
-        b"delta" | b"message" => members.member(b"message", raw, c),
-        b"text" | b"logprobs" | b"token_ids" => members.member(key, raw, c),
-        _ => replaced(members, key, raw, c),
-    })
-}
-
-/// The part of this number, which is begun if need be.
-fn part(parts: &mut Vec<(u64, Part)>, index: u64) -> Result<&mut Part, Unfit> {
-    let known = parts.iter().position(|(known, _)| *known == index);
-    let at = match known {
-        Some(at) => at,
-        None if parts.len() < ANSWER_CHOICES as usize => {
-            parts.push((index, Part::default()));
-            parts.len() - 1
-        }
-        None => return Err(Unfit::Calls),
-    };
-    parts.get_mut(at).map(|(_, part)| part).ok_or(Unfit::Calls)
-}
-
-/// Each member of an object; the sum of what `member` gives.
-fn each<'a, F>(data: &'a [u8], mut member: F) -> Result<usize, Unfit>
-where
-    F: FnMut(&'a [u8], &mut Cursor<'a>) -> Result<usize, Unfit>,
-{
-    let (mut sum, mut unfit) = (0, None);
-    let read = Cursor::new(data).object(|key, c| {
-        sum += member(key, c).inspect_err(|why| unfit = Some(*why))?;
-        Ok(())
-    });
-    match (unfit, read) {
-        (Some(unfit), _) => Err(unfit),
-        (None, Ok(_)) => Ok(sum),
-        (None, Err(_)) => Err(Unfit::Bad),
-    }
-}
-
-/// The value at the cursor takes the place of the member of this name.
-fn replaced<'a>(
-    members: &mut Members,
-    key: &[u8],
-    data: &'a [u8],
-    c: &mut Cursor<'a>,
-) -> Result<usize, Unfit> {
-    let at = c.value().map_err(|_| Unfit::Bad)?;
-    Ok(members.replace(key, data.get(at).unwrap_or_default()))
 }
 
 fn unfit(why: Unfit) -> Failure {
