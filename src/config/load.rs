@@ -149,6 +149,7 @@ fn root(walk: &mut Walk<'_>, tree: &DeTable<'_>, file: &Path) -> Config {
         retry: policies::retry(walk, &top),
         hedge: policies::hedge(walk, &top),
         queue: policies::queue(walk, &top, limits.request_time),
+        elsewhere: policies::elsewhere(walk, &top, deadlines.total),
         sticky: policies::sticky(walk, &top),
         translation: policies::translation(walk, &top),
         images: images::images(walk, &top),

@@ -45,9 +45,9 @@ pub use images::Images;
 pub use load::{load, load_or_discover, parse};
 pub use plan::plan_text;
 pub use policy::{
-    Board, Breaker, Budget, Capabilities, Degrade, Egress, Group, Health, Hedge, Hours, Latency, Memory,
-    Micros, Permille, Price, Priority, Probe, ProcessHint, Queue, Retry, RetryFirst, Rollout, Sticky,
-    TargetProbe, Translation,
+    After, Board, Breaker, Budget, Capabilities, Degrade, Egress, Elsewhere, Group, Health, Hedge, Hours,
+    Latency, Memory, Micros, Permille, Price, Priority, Probe, ProcessHint, Queue, Retry, RetryFirst,
+    Rollout, Sticky, TargetProbe, Translation,
 };
 pub use problem::{Loaded, Problem, Problems};
 pub use resume::{OnBreak, Repetition, Resume};
@@ -115,6 +115,8 @@ pub struct Config {
     pub hedge: Hedge,
     /// `[queue]`.
     pub queue: Queue,
+    /// `[elsewhere]`.
+    pub elsewhere: Elsewhere,
     /// `[sticky]`.
     pub sticky: Sticky,
     /// `[translation]`.

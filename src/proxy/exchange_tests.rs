@@ -39,6 +39,8 @@ fn candidate(target: usize) -> Candidate {
         reluctant: false,
         last_resort: false,
         memory: crate::memory::admit::Admission::Goes,
+        awaited: None,
+        again: false,
     }
 }
 

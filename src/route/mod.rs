@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 
 use crate::config::{
-    CommitOn, Config, Deadlines, Egress, Kind, ModelName, OnBreak, OnEmptyStop, Place, Sticky, Target,
+    After, CommitOn, Config, Deadlines, Egress, Kind, ModelName, OnBreak, OnEmptyStop, Place, Sticky, Target,
 };
 use crate::dialect::Dialect;
 use crate::dialect::request::Call;
@@ -63,6 +63,10 @@ pub struct Candidate {
     pub last_resort: bool,
     /// Whether its memory has room for the request, as far as was known when the plan was made.
     pub memory: Admission,
+    /// For so long it may keep the request waiting while it is busy or loads the model, before the next one gets it.
+    pub awaited: Option<After>,
+    /// It stands before, too, where it is waited for: asked here only where it was left there without being asked.
+    pub again: bool,
 }
 
 /// What routing knows of a request.
@@ -130,6 +134,19 @@ pub struct State {
     /// each have a target of their own.
     turns: Vec<Turns>,
     conversations: sticky::Table,
+    /// The conversation that is on its way home, and since when.
+    homecoming: Option<(u64, Instant)>,
+}
+
+/// What was before an answer that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing.
+    Nothing,
+    /// Its home, which is well, was left: it was busy, loaded a model, or was short of memory.
+    Left,
+    /// Others failed.
+    Failed,
 }
 
 impl State {
@@ -143,6 +160,7 @@ impl State {
             names: config.targets.iter().map(|target| target.name.clone()).collect(),
             turns: vec![Turns::new(config.targets.len()); limits::TURNS_ROWS],
             conversations: sticky::Table::default(),
+            homecoming: None,
         }
     }
 
@@ -159,12 +177,31 @@ impl State {
         renewed
     }
 
-    /// The answer of `target` has begun. `failed_over`: others of this plan failed before it.
-    pub fn committed(&mut self, plan: &Plan, target: usize, failed_over: bool, now: Instant) {
-        if let Some(key) = plan.conversation {
-            let away = failed_over || plan.is_away(target);
-            self.conversations.served(key, target, away, &self.policy, now);
+    /// The answer of `target` has begun. Its conversation stays there, unless its home is well and was only left for now.
+    pub fn committed(&mut self, plan: &Plan, target: usize, before: Before, now: Instant) {
+        let Some(key) = plan.conversation else { return };
+        if self.homecoming.is_some_and(|(coming, _)| coming == key) {
+            self.homecoming = None;
         }
+        let full = plan.full.iter().any(|full| !plan.is_away(full.target));
+        let away = match before {
+            Before::Left => return,
+            Before::Nothing if full && plan.is_away(target) => return,
+            Before::Nothing => plan.is_away(target),
+            Before::Failed => true,
+        };
+        self.conversations.served(key, target, away, &self.policy, now);
+    }
+
+    /// Whether this conversation may go home now: one at a time, since its whole prompt has to be read anew there.
+    fn comes_home(&mut self, conversation: u64, now: Instant) -> bool {
+        let busy = self.homecoming.is_some_and(|(other, since)| {
+            other != conversation && now.saturating_duration_since(since) < limits::HOMECOMING
+        });
+        if !busy {
+            self.homecoming = Some((conversation, now));
+        }
+        !busy
     }
 
     /// Whose turn it is for this model.
@@ -190,9 +227,9 @@ impl State {
         Some(hash.finish())
     }
 
-    /// Where it stays, and when it was last served there.
-    fn sticky(&self, conversation: u64, now: Instant) -> Option<(usize, Instant)> {
-        self.conversations.seat(conversation, &self.policy, now)
+    /// Where it stays.
+    fn sticky(&self, conversation: u64, now: Instant) -> Option<sticky::Stay> {
+        self.conversations.stay(conversation, &self.policy, now)
     }
 }
 
@@ -221,9 +258,9 @@ pub struct Plan {
     pub egress: Egress,
     /// The position of its route in the configuration, if it has one.
     pub route: Option<usize>,
-    /// Its model is to be loaded there, in the position of a candidate, while somebody off the box answers: it would be
-    /// asked first if the model were loaded.
-    pub warms: Option<usize>,
+    /// Who would be asked first if it were not busy, did not have to load the model, and had memory for it; not among
+    /// `candidates` in that place.
+    pub awaits: Option<Candidate>,
     /// Targets of the group and region that it would be served in if all were well.
     home: Vec<usize>,
 }
@@ -261,6 +298,33 @@ impl Plan {
         !self.home.contains(&target)
     }
 
+    /// Who is waited for stands first from here on, and once more behind those who are asked in its stead.
+    pub fn home_first(&mut self) {
+        let Some(awaited) = self.awaits.take() else { return };
+        match self.candidates.iter().position(|candidate| candidate.target == awaited.target) {
+            // It was free when the plan was made.
+            Some(0) => {
+                if let Some(first) = self.candidates.first_mut() {
+                    (first.again, first.hedge) = (true, false);
+                }
+                self.candidates.rotate_left(1);
+            }
+            Some(at) => {
+                if let Some(later) = self.candidates.get_mut(at) {
+                    later.again = true;
+                }
+            }
+            None => self.candidates.push(Candidate {
+                awaited: None,
+                again: true,
+                hedge: false,
+                ..awaited.clone()
+            }),
+        }
+        self.candidates.insert(0, awaited);
+        self.candidates.truncate(limits::CANDIDATES_MAX);
+    }
+
     /// The first of those at home that its memory sends this request away from, if anybody else gets it.
     #[must_use]
     pub fn shed(&self) -> Option<&Candidate> {
@@ -273,6 +337,9 @@ impl Plan {
     /// For whose room this request waits: nobody who is fit has any.
     #[must_use]
     pub fn waits_for(&self) -> Option<&Candidate> {
+        if self.candidates.first().is_some_and(|first| first.awaited.is_some()) {
+            return None;
+        }
         let better =
             |full: &&Candidate| self.candidates.first().is_none_or(|now| now.reluctant && !full.reluctant);
         self.full.first().filter(better)

@@ -6,17 +6,21 @@ use super::passed::{Capability, Passed, is_short};
 use super::rules::{self, may_go};
 use super::weights::{self, Turns};
 use super::{Ask, Candidate, Plan, State, native, wire};
-use crate::config::{Config, Egress, Images, Kind, Place, Route, Target};
+use crate::config::{After, Config, Egress, Images, Kind, Place, Route, Target};
 use crate::dialect::Dialect;
 use crate::health::store::Store;
 use crate::health::{Standing, Why};
 use crate::limits::{CANDIDATES_MAX, PROMPT_ESTIMATE_FACTOR};
 use crate::memory::admit::{Admission, NoRoom};
 
+/// All of a weight, in thousandths.
+const WHOLE: u16 = 1000;
+
 /// Plans one request.
 ///
 /// Groups come in the route's order, else the router's; inside a group the own region first, and then by weights. A
-/// conversation's later turns stay where its earlier ones were. Who answers only badly is asked after those, then who
+/// conversation's later turns stay where its earlier ones were. Who is busy or has to load a model is waited for, before
+/// somebody farther away gets the request. Who answers only badly is asked after those, then who
 /// would have to load a model first, or has no free slot, then who is misconfigured or waits for this box's clock, and
 /// rather than nobody who rests after failures; last, once there is memory again, whose box is short of it.
 #[must_use]
@@ -36,7 +40,7 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
         conversation: state.conversation(ask),
         egress,
         route: chosen,
-        warms: None,
+        awaits: None,
         home: Vec::new(),
     };
     let judge = Judge { images: &config.images, store, ask, egress, now };
@@ -75,18 +79,22 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
         plan.home = at_home.map(|(_, _, index)| *index).collect();
     }
     let named = ask.later().then_some(plan.conversation).flatten();
-    let stays = named.and_then(|key| state.sticky(key, now));
+    let stays = named.and_then(|key| stays(config, state, key, &seats, &plan.home, now));
     let hedge = route.and_then(|route| route.hedge).unwrap_or(config.hedge.enabled);
     let terms = Terms { config, route, ask };
     let seats = match state.turns(&ask.call.model) {
         Some(turns) => order(seats, turns, groups, stays),
         None => seats,
     };
-    let cold = |seat: &Seat| seat.rank == Rank::Cold && matches!(seat.memory, Admission::Loads(_));
-    let off_the_box =
-        |seat: &Seat| config.targets.get(seat.target()).is_some_and(|target| target.place != Place::Local);
-    let others = seats.first().is_some_and(|seat| seat.rank < Rank::Cold && off_the_box(seat));
-    plan.warms = seats.iter().position(|seat| others && cold(seat) && plan.home.contains(&seat.target()));
+    let stays = stays.map(|(target, _)| target);
+    if let Some((seat, after)) = awaited(config, &seats, &full, stays) {
+        plan.awaits = terms.candidates(vec![seat], false).pop().map(|awaited| Candidate {
+            awaited: Some(after),
+            hedge: hedge
+                && seats.iter().any(|other| other.target() != seat.target() && other.rank == Rank::Fit),
+            ..awaited
+        });
+    }
     plan.candidates = terms.candidates(seats, hedge);
     plan.full = terms.candidates(sorted(full, |seat| (seat.rank, seat.place)), false);
     plan
@@ -226,6 +234,78 @@ impl Judge<'_> {
             back_since: summary.back_since,
             trial: matches!(summary.standing, Standing::Trial(_)),
         })
+    }
+}
+
+/// Where a conversation stays, and since when it was silent there. It goes home from a fallback once its home is well, and
+/// costs less than that: one conversation at a time.
+fn stays(
+    config: &Config,
+    state: &mut State,
+    key: u64,
+    seats: &[Seat],
+    home: &[usize],
+    now: Instant,
+) -> Option<(usize, Instant)> {
+    let stay = state.sticky(key, now)?;
+    let well = |seat: &&Seat| seat.rank == Rank::Fit && !seat.trial && home.contains(&seat.target());
+    let returns = seats.iter().filter(well).find(|seat| {
+        let (began, place) = (stay.began == Some(seat.target()), place_of(config, seat.target()));
+        let back = seat.back_since.is_none() && seat.share >= WHOLE;
+        if stay.away && stay.again {
+            false
+        } else if stay.away {
+            // A cloud at home costs as much as the one where it is.
+            let nearer = place.map(distance) < place_of(config, stay.target).map(distance);
+            place != Some(Place::Cloud) && (began || (back && nearer))
+        } else {
+            // Its server was away meanwhile, and those from before would flood it.
+            stay.target == seat.target() && seat.back_since.is_some_and(|since| stay.last < since)
+        }
+    });
+    match returns {
+        Some(seat) if state.comes_home(key, now) => Some((seat.target(), now)),
+        Some(_) | None => Some((stay.target, stay.last)),
+    }
+}
+
+/// Who is waited for, and for how long: nearer than the one who would be asked first, or asked first itself, so that it is
+/// known what becomes of the request if it is not free any more. `stays`: where the conversation is.
+fn awaited(config: &Config, seats: &[Seat], full: &[Seat], stays: Option<usize>) -> Option<(Seat, After)> {
+    let first = seats.first().filter(|first| first.rank < Rank::Cold)?;
+    let after = |seat: &Seat, other: &Seat| {
+        let (near, far) = (place_of(config, seat.target())?, place_of(config, other.target())?);
+        let earlier = seat.tier() < other.tier();
+        match (near, far) {
+            _ if seat.tier() > other.tier() => None,
+            (Place::Local, Place::Lan) => Some(config.elsewhere.lan),
+            (Place::Lan, Place::Lan) if earlier => Some(config.elsewhere.lan),
+            (Place::Local | Place::Lan, Place::Cloud) => Some(config.elsewhere.cloud),
+            _ => None,
+        }
+    };
+    let cold = |seat: &&Seat| matches!(seat.rank, Rank::Cold | Rank::Short) && seat.memory != Admission::Goes;
+    let busy = full.iter().filter(|seat| seat.rank == Rank::Fit || cold(seat));
+    let waiting = seats.iter().filter(cold).chain(busy).min_by_key(|seat| seat.place);
+    let waiting = waiting.filter(|seat| seat.tier() <= first.tier() && stays != Some(first.target()));
+    if let Some((seat, after)) = waiting.and_then(|seat| Some((seat, after(seat, first)?))) {
+        // One that has failed lately gets no more than its share.
+        let whole = seat.share >= WHOLE && !seat.trial && seat.back_since.is_none();
+        return Some((*seat, if whole { after } else { After::Time(Duration::ZERO) }));
+    }
+    let other = seats.get(1).filter(|other| other.rank < Rank::Cold)?;
+    Some((*first, after(first, other)?)).filter(|_| first.rank == Rank::Fit)
+}
+
+fn place_of(config: &Config, target: usize) -> Option<Place> {
+    config.targets.get(target).map(|target| target.place)
+}
+
+const fn distance(place: Place) -> u8 {
+    match place {
+        Place::Local => 0,
+        Place::Lan => 1,
+        Place::Cloud => 2,
     }
 }
 
@@ -379,6 +459,8 @@ impl Terms<'_> {
             reluctant: !fit,
             last_resort: false,
             memory: Admission::Goes,
+            awaited: None,
+            again: false,
         }
     }
 }

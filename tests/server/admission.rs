@@ -116,7 +116,7 @@ fn group() -> Folder {
 
 fn watched(group: &Folder, more: &str) -> String {
     format!(
-        "[memory]\ncgroup = \"{}\"\ninterval = \"10ms\"\nfloor = \"32MiB\"\nhold = \"1s\"\n{more}\n",
+        "[elsewhere]\nafter = \"0s\"\n[memory]\ncgroup = \"{}\"\ninterval = \"10ms\"\nfloor = \"32MiB\"\nhold = \"1s\"\n{more}\n",
         group.0.display()
     )
 }
@@ -175,7 +175,7 @@ fn a_cold_model_is_loaded_once_while_another_target_answers() {
         drop(wires.remove(0));
         for mut wire in wires {
             let answer = wire.answer().await;
-            assert_eq!(answer.header("x-edgeward-attempts"), Some("shelf:committed"), "{}", program.log());
+            assert_eq!(answer.header("x-edgeward-attempts"), Some("box:not_loaded,shelf:committed"), "{}", program.log());
         }
         program.logged(&["request_shed", "target=box", "pressure=green"]).await;
         program.logged(&["model_loaded", "target=box", "model=m"]).await;

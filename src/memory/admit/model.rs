@@ -42,6 +42,8 @@ pub(super) struct Model {
     outputs: Outputs,
     /// Milliseconds that a request holds its slot, on average; 0: not known.
     service: u32,
+    /// How long it took to load last; of a load that was given up, for how long it had been under way, and when that was.
+    load: Option<(Duration, Option<Instant>)>,
     /// What requests took beyond what was loaded, in KiB: any request's, and one's with an image.
     grew: [Option<(u32, Instant)>; 2],
 }
@@ -64,6 +66,7 @@ impl Model {
             longest: 0,
             outputs: Outputs::default(),
             service: 0,
+            load: None,
             grew: [None; 2],
         }
     }
@@ -134,6 +137,27 @@ impl Model {
             }
             .max(1);
         }
+    }
+
+    /// It was loaded in this time.
+    pub fn loaded_in(&mut self, took: Duration) {
+        self.load = Some((took, None));
+    }
+
+    /// A load of it ended without it after this time: it takes longer, or cannot be told. Forgotten after a while: who is
+    /// sent away for it can never show that it was chance.
+    pub fn given_up_after(&mut self, spent: Duration, now: Instant) {
+        let known = self.load_time(now);
+        if known.is_none_or(|known| spent > known) {
+            self.load = Some((spent, Some(now)));
+        }
+    }
+
+    /// How long it takes to load, or longer than that; `None`: not known.
+    pub fn load_time(&self, now: Instant) -> Option<Duration> {
+        let (took, given_up) = self.load?;
+        let holds = given_up.is_none_or(|at| now.saturating_duration_since(at) < NEED_FADE);
+        holds.then_some(took)
     }
 
     /// A request made memory grow by this much.

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use super::model::Model;
 use super::{Asked, Outcome, Settings, Ticket, Went};
 use crate::config::Kind;
-use crate::limits::{ADMIT_FACTS, ADMIT_LOAD, ADMIT_MODELS, ADMIT_RESIDENT, ADMIT_STALE, ADMIT_UNLISTED};
+use crate::limits::{
+    ADMIT_FACTS, ADMIT_LOAD, ADMIT_MODELS, ADMIT_RESIDENT, ADMIT_RUNNING, ADMIT_STALE, ADMIT_UNLISTED,
+};
 use crate::memory::facts::{Facts, Resident, bare};
 
 /// One local server. Of bounded size. What was learned outlives what is known of this moment.
@@ -36,6 +38,8 @@ pub struct Server {
     /// What was loaded last and is not in a list yet, and when that was.
     loaded: Option<(u64, Instant)>,
     pub(super) in_flight: u32,
+    /// Of these the models and the beginnings, as far as there is room for them.
+    pub(super) running: heapless::Vec<(u64, Instant), ADMIT_RUNNING>,
     /// Tokens, of all that are there.
     pub(super) reserved: u64,
     /// When one was last sent beyond the slots that are known.
@@ -95,6 +99,7 @@ impl Server {
             load: None,
             loaded: None,
             in_flight: 0,
+            running: heapless::Vec::new(),
             reserved: 0,
             explored: None,
         }
@@ -217,6 +222,8 @@ impl Server {
             key
         });
         self.in_flight = self.in_flight.saturating_add(1);
+        // One that finds no room here counts as one of others', of which the beginning is not known.
+        let _full = self.running.push((key, now));
         self.reserved = self.reserved.saturating_add(tokens);
         Ticket { model, tokens, image: asked.image, started: now, queued, answers: None }
     }
@@ -237,6 +244,12 @@ impl Server {
     pub fn ends(&mut self, ticket: Ticket, outcome: &Outcome, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.reserved = self.reserved.saturating_sub(ticket.tokens);
+        let began = |(key, began): &(u64, Instant)| {
+            *began == ticket.started && ticket.model.is_none_or(|model| model == *key)
+        };
+        if let Some(at) = self.running.iter().position(began) {
+            self.running.remove(at);
+        }
         let Some(model) = self.of(&ticket) else { return };
         model.touch(now);
         model.in_flight = model.in_flight.saturating_sub(1);
@@ -274,13 +287,15 @@ impl Server {
     pub fn load_ended(&mut self, went: Went, now: Instant) {
         let in_time = self.loading(now).is_some();
         let Some(load) = self.load.take() else { return };
+        let spent = now.saturating_duration_since(load.since);
         let model = self.models.iter_mut().find(|model| model.key == load.key);
         match went {
             Went::Loaded(took) => {
-                if let (Some(model), Some(took), Some(predicted), true) =
-                    (model, took, load.predicted, in_time)
-                {
-                    model.took(predicted, took, load.alone);
+                if let Some(model) = model {
+                    model.loaded_in(spent);
+                    if let (Some(took), Some(predicted), true) = (took, load.predicted, in_time) {
+                        model.took(predicted, took, load.alone);
+                    }
                 }
                 self.loaded = Some((load.key, now));
                 // Until the server says it itself.
@@ -299,7 +314,12 @@ impl Server {
                 self.resident.clear();
                 self.silent = true;
             }
-            Went::Failed => self.silent = true,
+            Went::Failed => {
+                self.silent = true;
+                if let Some(model) = model {
+                    model.given_up_after(spent, now);
+                }
+            }
         }
     }
 
@@ -309,6 +329,18 @@ impl Server {
         let load = self.load.as_ref()?;
         let since = now.saturating_duration_since(load.since);
         (since < ADMIT_LOAD).then_some(since)
+    }
+
+    /// For how long the load under way here has to go on, by how long that model's took before; `None`: none is under
+    /// way, or that is not known.
+    pub(super) fn load_left(&self, now: Instant) -> Option<Duration> {
+        let (load, since) = self.load.as_ref().zip(self.loading(now))?;
+        Some(self.model(load.key)?.load_time(now)?.saturating_sub(since))
+    }
+
+    /// Whether the load under way is of this model.
+    pub(super) fn is_loading(&self, key: u64, now: Instant) -> bool {
+        self.loading(now).is_some() && self.load.as_ref().is_some_and(|load| load.key == key)
     }
 
     /// What a load under way here still takes, in KiB, where `free` is left now.

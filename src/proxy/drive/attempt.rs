@@ -36,6 +36,9 @@ impl Driver {
         }
         // A stale connection's successor is the same attempt.
         if !fresh {
+            if let Some(action) = self.home_ready(target).await {
+                return action;
+            }
             if let Some(action) = self.place_after_failures(target).await {
                 return action;
             }
@@ -45,6 +48,7 @@ impl Driver {
             if let Err(failure) = self.account.attempt_begins(target, self.is_last_resort()) {
                 return self.failed(failure);
             }
+            self.queued_there();
         }
         self.pace.fate = self.account.fate();
         let gateway = Rc::clone(&self.job.gateway);

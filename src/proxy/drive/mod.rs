@@ -106,12 +106,12 @@ impl Job {
         let full = |target: usize| {
             gateway.lanes.get(target).is_some_and(|lane| !gateway.process.places.is_free(*lane))
         };
-        let cloud = std::cell::OnceCell::new();
+        let elsewhere = std::cell::OnceCell::new();
         let memory = |target: usize| {
             let watched = gateway.locals.get(target).is_some_and(Option::is_some);
             let Some(wants) = wants.filter(|_| watched) else { return Admission::Goes };
-            let cloud = cloud.get_or_init(|| room::cloud(gateway, &self.call, self.egress, at));
-            room::admission(gateway, wants, target, *cloud, at)
+            let others = elsewhere.get_or_init(|| room::elsewhere(gateway, &self.call, self.egress, at));
+            room::admission(gateway, wants, target, *others, at)
         };
         let by_the_clock = gateway.config.routes.iter().any(|route| route.hours.is_some());
         let ask = Ask {
@@ -138,6 +138,7 @@ pub async fn drive(job: Job) {
     let at = now();
     job.gateway.process.retries.borrow_mut().request(at);
     let mut plan = job.plan(Some(&account.terms().wants), at);
+    plan.home_first();
     let resume = Resume::new(&job, &mut plan);
     let first = plan.waits_for().or(plan.candidates.first());
     let total = first.map_or(limits::TOTAL, |first| first.deadlines.total);
@@ -368,6 +369,9 @@ impl Driver {
                 continue;
             }
             let failure = Failure { cause: tried.cause, detail: std::mem::take(&mut self.attempt.detail) };
+            if self.account.is_under_way() {
+                self.tell_left(target, &failure);
+            }
             self.account.attempt_failed(target, failure, self.attempt.retry_after);
         }
     }

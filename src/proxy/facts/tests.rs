@@ -31,7 +31,7 @@ fn gateway(text: &str, pressure: Pressure) -> Rc<Gateway> {
         floor,
         spill: None,
         promised: 0,
-        cloud: None,
+        elsewhere: false,
     }));
     Rc::new(gateway)
 }
@@ -111,7 +111,7 @@ fn the_predictor_hears_of_loads_and_of_what_is_resident() {
     server.heard(&gateway.process, Some(says(&["a"])), at);
     assert!(matches!(noted(&gateway)[..], [Event::Unloaded, Event::Resident(_)]));
 
-    let admission = room::admission(&gateway, &cold, 0, None, at);
+    let admission = room::admission(&gateway, &cold, 0, false, at);
     assert!(matches!(admission, Admission::Loads(_)), "{admission:?}");
     let mut held = room::begin(&gateway, &cold, 0, at).unwrap().unwrap();
     assert!(matches!(noted(&gateway)[..], [Event::Loading(_)]));
@@ -219,7 +219,7 @@ fn a_server_is_asked_often_while_requests_come_and_seldom_else() {
 fn short_memory_refuses_at_the_beginning_of_an_attempt_too() {
     let gateway = gateway(BOX, Pressure::Red);
     let (wants, at) = (wants("m"), now());
-    assert_eq!(room::admission(&gateway, &wants, 0, None, at), Admission::Not(NoRoom::Red));
+    assert_eq!(room::admission(&gateway, &wants, 0, false, at), Admission::Not(NoRoom::Red));
     let failure = room::begin(&gateway, &wants, 0, at).err().expect("nothing new");
     assert_eq!(failure.cause, Cause::Suspended);
     // Not watched any more.

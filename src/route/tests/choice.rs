@@ -48,7 +48,7 @@ impl Table {
     fn served(&mut self, call: &Call) -> String {
         let plan = self.plan(&Ask::bare(call));
         let first = &plan.candidates[0];
-        self.state.committed(&plan, first.target, false, self.now);
+        self.state.committed(&plan, first.target, Before::Nothing, self.now);
         self.config.targets[first.target].name.clone()
     }
 
@@ -395,7 +395,7 @@ fn a_session_is_its_clients_own_and_its_models() {
     let mut ask = |client, model: &str| {
         let call = chat(model);
         let plan = table.plan(&Ask { client, headers: &session, ..Ask::bare(&call) });
-        table.state.committed(&plan, plan.candidates[0].target, false, table.now);
+        table.state.committed(&plan, plan.candidates[0].target, Before::Nothing, table.now);
         plan.candidates[0].target
     };
     let asked = [ask(Some("x"), "m"), ask(Some("y"), "m"), ask(Some("y"), "n"), ask(None, "m")];
@@ -412,7 +412,7 @@ fn after_a_failover_a_conversation_stays_there_and_goes_home_in_time() {
     assert_eq!(table.served(&turn(1, false)), "home");
     let plan = table.plan(&Ask::bare(&turn(1, true)));
     // It fails at home, and the next one answers.
-    table.state.committed(&plan, 1, true, table.now);
+    table.state.committed(&plan, 1, Before::Failed, table.now);
     let start = table.now;
     while table.now < start + table.config.sticky.away {
         assert_eq!(table.served(&turn(1, true)), "away", "home is well, and yet");
@@ -465,7 +465,7 @@ proptest! {
                     left_home = Some(table.now);
                 }
                 last = Some(first.target);
-                table.state.committed(&plan, first.target, false, table.now);
+                table.state.committed(&plan, first.target, Before::Nothing, table.now);
             }
             table.now += secs(pause);
         }
@@ -504,7 +504,7 @@ proptest! {
                 prop_assert!(kept, "{egress:?} {place:?}");
             }
             if let Some(last) = plan.candidates.last() {
-                table.state.committed(&plan, last.target, true, now);
+                table.state.committed(&plan, last.target, Before::Failed, now);
             }
             table.now += secs(7);
         }
