@@ -367,8 +367,8 @@ pub enum Kind {
     Gemini,
 }
 
-/// Where a target is: decides egress, admission and what the watchdog may say about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Where a target is, the nearest first: decides egress, admission and what the watchdog may say about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// On this box.
     Local,

@@ -256,7 +256,7 @@ fn stays(
             false
         } else if stay.away {
             // A cloud at home costs as much as the one where it is.
-            let nearer = place.map(distance) < place_of(config, stay.target).map(distance);
+            let nearer = place < place_of(config, stay.target);
             place != Some(Place::Cloud) && (began || (back && nearer))
         } else {
             // Its server was away meanwhile, and those from before would flood it.
@@ -299,14 +299,6 @@ fn awaited(config: &Config, seats: &[Seat], full: &[Seat], stays: Option<usize>)
 
 fn place_of(config: &Config, target: usize) -> Option<Place> {
     config.targets.get(target).map(|target| target.place)
-}
-
-const fn distance(place: Place) -> u8 {
-    match place {
-        Place::Local => 0,
-        Place::Lan => 1,
-        Place::Cloud => 2,
-    }
 }
 
 /// Whether a target is not given the URLs that the request has, which it would fetch itself.

@@ -16,6 +16,7 @@ mod budgets;
 mod cancel;
 mod deaths;
 mod dying;
+mod elsewhere;
 mod endpoints;
 mod health;
 mod hedges;

@@ -365,7 +365,7 @@ fn a_slot_is_free_when_the_first_of_those_that_hold_one_has_ended() {
     assert_eq!(ready(&server, 0, later(now, 99)), Some(secs(0)), "longer than usual: it may end at once");
     // What is known of its answers counts.
     server.ends(first, &WHOLE, later(now, 12));
-    assert_eq!(ready(&server, 1, later(now, 2)), Some(secs(10)), "the other one's takes 12 s");
+    assert_eq!(ready(&server, 1, later(now, 2)), Some(secs(12)), "one slot is free, and held for 12 s");
     let third = server.begins(&asked("a"), later(now, 2));
     assert_eq!(ready(&server, 0, later(now, 2)), Some(secs(12)));
     server.ends(second, &Outcome::default(), now);
@@ -391,6 +391,7 @@ fn a_load_takes_as_long_as_it_took_and_what_was_given_up_is_forgotten() {
     server.load_begins(&asked("a"), GIB, None, now);
     assert_eq!(ready(&server, "a", now), (Not(NoRoom::Loading), None));
     server.load_ended(Went::Loaded(None), later(now, 8));
+    server.heard(&has(&[resident("a", GIB)]), later(now, 8));
     server.heard(&has(&[]), later(now, 9));
     assert_eq!(ready(&server, "a", later(now, 9)).1, Some(8));
     // Another model's load has to end first.
