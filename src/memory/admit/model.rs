@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::Runner;
 use crate::limits::{
-    ADMIT_IMAGE_SPIKE, ADMIT_OUTPUT, ADMIT_OUTPUTS, ADMIT_SERVICE, ADMIT_SHAPE_AGAIN, NEED_FADE,
-    NEED_RATIO_MAX, NEED_RATIO_MIN, NEED_RATIO_OOM,
+    ADMIT_IMAGE_SPIKE, ADMIT_OUTPUT, ADMIT_OUTPUTS, ADMIT_SHAPE_AGAIN, NEED_FADE, NEED_RATIO_MAX,
+    NEED_RATIO_MIN, NEED_RATIO_OOM,
 };
 use crate::memory::need::{Shape, share};
 
@@ -40,7 +40,8 @@ pub(super) struct Model {
     /// The longest prompt that it survived, in tokens.
     pub longest: u64,
     outputs: Outputs,
-    /// Milliseconds that a request holds its slot, on average; 0: not known.
+    /// Milliseconds that a request holds its slot, near the shortest of late: who is sent away because of it would have
+    /// waited for longer. 0: not known.
     service: u32,
     /// How long it took to load last; of a load that was given up, for how long it had been under way, and when that was.
     load: Option<(Duration, Option<Instant>)>,
@@ -87,11 +88,9 @@ impl Model {
         usual.map_or(Self::unknown_output(most), |usual| usual.min(most.unwrap_or(u64::MAX)))
     }
 
-    pub fn service(&self) -> Duration {
-        match self.service {
-            0 => ADMIT_SERVICE,
-            ms => Duration::from_millis(ms.into()),
-        }
+    /// How long a request holds its slot at least, as far as that is known.
+    pub fn service(&self) -> Option<Duration> {
+        (self.service > 0).then(|| Duration::from_millis(self.service.into()))
     }
 
     /// It is asked for. What was learned too long ago to hold is forgotten.
@@ -133,7 +132,8 @@ impl Model {
             let ms = u32::try_from(held.as_millis()).unwrap_or(u32::MAX).max(1);
             self.service = match self.service {
                 0 => ms,
-                before => before - before / 8 + ms / 8,
+                before if ms < before => before - (before - ms) / 2,
+                before => before + (ms - before) / 16,
             }
             .max(1);
         }

@@ -31,6 +31,8 @@ impl Server {
             Admission::Not(NoRoom::Busy(wait)) if self.kind == Kind::Vllm => Some(wait),
             Admission::Not(NoRoom::Tokens) => self.first_ends(now),
             Admission::Goes | Admission::Not(NoRoom::Busy(_)) => {
+                // A guess sends nobody away.
+                self.model(key)?.service()?;
                 let slots = self.known_slots(key).or(most)?.min(most.unwrap_or(u32::MAX));
                 Some(self.slot_in(key, slots, ahead, now))
             }
@@ -75,7 +77,7 @@ impl Server {
 
     /// How long a request of this model holds a slot.
     pub(super) fn service(&self, key: u64) -> Duration {
-        self.model(key).map_or(ADMIT_SERVICE, Model::service)
+        self.model(key).and_then(Model::service).unwrap_or(ADMIT_SERVICE)
     }
 
     /// In which time the first of those that are there ends.
