@@ -8,7 +8,7 @@ use super::warm::{self, Load};
 use crate::cause::{Cause, Failure};
 use crate::config::{Priority, Queue};
 use crate::dialect::Dialect;
-use crate::health::Standing;
+use crate::health::{Standing, Why};
 use crate::memory::admit::{Admission, NoRoom};
 use crate::observe::Shed;
 use crate::proxy::gateway::Gateway;
@@ -140,7 +140,8 @@ impl Home<'_> {
     fn ill(&self) -> Option<Left> {
         let store = self.gateway.store.borrow();
         match store.summary(self.target, &self.wants.model, 0, now()).standing {
-            Standing::Out(why) if !why.yields() => {
+            // What memory is short for is told as such.
+            Standing::Out(why) if !why.yields() && why != Why::PressureRed => {
                 let failure = Failure::with(Cause::Suspended, &why.in_words());
                 Some(Left { failure, told: None })
             }
