@@ -14,6 +14,7 @@ mod client;
 mod credential;
 mod describe;
 mod discover;
+mod elsewhere;
 mod figures;
 mod flat;
 mod flat_targets;
@@ -38,6 +39,7 @@ mod walk;
 
 pub use describe::{Setting, describe, diff, in_lines};
 pub use discover::{LOCAL_SERVERS, LocalServer, discover};
+pub use elsewhere::{After, Elsewhere};
 pub(crate) use figures::parse_share;
 pub use figures::show_money;
 pub use identify::{identify, probe_path};
@@ -45,9 +47,9 @@ pub use images::Images;
 pub use load::{load, load_or_discover, parse};
 pub use plan::plan_text;
 pub use policy::{
-    After, Board, Breaker, Budget, Capabilities, Degrade, Egress, Elsewhere, Group, Health, Hedge, Hours,
-    Latency, Memory, Micros, Permille, Price, Priority, Probe, ProcessHint, Queue, Retry, RetryFirst,
-    Rollout, Sticky, TargetProbe, Translation,
+    Board, Breaker, Budget, Capabilities, Degrade, Egress, Group, Health, Hedge, Hours, Latency, Memory,
+    Micros, Permille, Price, Priority, Probe, ProcessHint, Queue, Retry, RetryFirst, Rollout, Sticky,
+    TargetProbe, Translation,
 };
 pub use problem::{Loaded, Problem, Problems};
 pub use resume::{OnBreak, Repetition, Resume};

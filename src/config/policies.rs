@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use toml::de::DeValue;
-
 use super::figures::{share, time};
-use super::value::{Fault, bytes, choice, count, show_bytes, show_duration};
+use super::value::{bytes, choice, count, show_bytes, show_duration};
 use super::walk::{Section, Walk};
 use super::{
-    After, Breaker, Degrade, Elsewhere, Health, Hedge, Latency, Memory, Permille, Probe, Queue, Repetition,
-    Resume, Retry, Rollout, Sticky, Translation, schema_policy,
+    Breaker, Degrade, Health, Hedge, Latency, Memory, Permille, Probe, Queue, Repetition, Resume, Retry,
+    Rollout, Sticky, Translation, schema_policy,
 };
 use crate::limits::{
     CONFIG_DURATION_MAX, KIB, MEMORY_INTERVAL_MAX, MEMORY_INTERVAL_MIN, MIB, QUEUE_LENGTH_MAX,
@@ -215,41 +213,6 @@ pub(super) fn queue(walk: &mut Walk<'_>, top: &Section<'_, '_>, request_time: Du
         walk.warn(&spot, what, "raise limits.request_time or lower queue.time");
     }
     queue
-}
-
-/// `[elsewhere]`. `total` is what a request has for everything before its first token.
-pub(super) fn elsewhere(walk: &mut Walk<'_>, top: &Section<'_, '_>, total: Duration) -> Elsewhere {
-    let mut elsewhere = Elsewhere::default();
-    let Some(section) = top.table(walk, "elsewhere", &schema_policy::ELSEWHERE) else { return elsewhere };
-    let Some(found) = section.get(walk, "after") else { return elsewhere };
-    let Elsewhere { lan, cloud } = &mut elsewhere;
-    if matches!(found.value.get_ref(), DeValue::Table(_)) {
-        let Some(places) = section.table(walk, "after", &schema_policy::AFTER) else { return elsewhere };
-        set(places.value(walk, "lan", after), lan);
-        set(places.value(walk, "cloud", after), cloud);
-    } else if let Some(one) = section.value(walk, "after", after) {
-        (*lan, *cloud) = (one, one);
-    }
-    let late = |after: &After| matches!(after, After::Time(time) if *time > total);
-    if late(lan) || late(cloud) {
-        let most = show_duration(total);
-        let what =
-            format!("is more than deadlines.total ({most}), which comes first: such a request gets an error");
-        walk.warn(&found.spot, what, "write \"never\" if that is meant, or less");
-    }
-    elsewhere
-}
-
-fn after(value: &DeValue<'_>) -> Result<After, Fault> {
-    match value {
-        DeValue::String(word) if word == "never" => Ok(After::Never),
-        DeValue::String(_) => Ok(After::Time(time(value, Duration::ZERO, CONFIG_DURATION_MAX)?)),
-        _ => Err(Fault::mistyped(
-            value,
-            "a duration, \"never\", or one for each place",
-            "\"10s\" or { lan = \"2s\", cloud = \"10s\" }",
-        )),
-    }
 }
 
 /// `[sticky]`.

@@ -235,30 +235,6 @@ impl Default for Queue {
     }
 }
 
-/// `[elsewhere]`: when a request leaves a box that is busy, or loads its model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Elsewhere {
-    /// `after`, before a target on the LAN gets it.
-    pub lan: After,
-    /// `after`, before a cloud gets it.
-    pub cloud: After,
-}
-
-/// How long a request waits for the box, from its arrival on, before another target gets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
-    /// For this long.
-    Time(Duration),
-    /// `"never"`: until the request's own time is up.
-    Never,
-}
-
-impl Default for Elsewhere {
-    fn default() -> Self {
-        Elsewhere { lan: After::Time(limits::ELSEWHERE_LAN), cloud: After::Time(limits::ELSEWHERE_CLOUD) }
-    }
-}
-
 /// `[sticky]`: conversations stay where their KV cache is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sticky {

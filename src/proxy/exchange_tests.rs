@@ -39,7 +39,7 @@ fn candidate(target: usize) -> Candidate {
         reluctant: false,
         last_resort: false,
         memory: crate::memory::admit::Admission::Goes,
-        awaited: None,
+        patience: None,
         again: false,
     }
 }

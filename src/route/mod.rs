@@ -64,7 +64,7 @@ pub struct Candidate {
     /// Whether its memory has room for the request, as far as was known when the plan was made.
     pub memory: Admission,
     /// For so long it may keep the request waiting while it is busy or loads the model, before the next one gets it.
-    pub awaited: Option<After>,
+    pub patience: Option<After>,
     /// It stands before, too, where it is waited for: asked here only where it was left there without being asked.
     pub again: bool,
 }
@@ -260,7 +260,7 @@ pub struct Plan {
     pub route: Option<usize>,
     /// Who would be asked first if it were not busy, did not have to load the model, and had memory for it; not among
     /// `candidates` in that place.
-    pub awaits: Option<Candidate>,
+    pub first_choice: Option<Candidate>,
     /// Targets of the group and region that it would be served in if all were well.
     home: Vec<usize>,
 }
@@ -300,7 +300,7 @@ impl Plan {
 
     /// Who is waited for stands first from here on, and once more behind those who are asked in its stead.
     pub fn home_first(&mut self) {
-        let Some(awaited) = self.awaits.take() else { return };
+        let Some(awaited) = self.first_choice.take() else { return };
         match self.candidates.iter().position(|candidate| candidate.target == awaited.target) {
             // It was free when the plan was made.
             Some(0) => {
@@ -315,7 +315,7 @@ impl Plan {
                 }
             }
             None => self.candidates.push(Candidate {
-                awaited: None,
+                patience: None,
                 again: true,
                 hedge: false,
                 ..awaited.clone()
@@ -337,7 +337,7 @@ impl Plan {
     /// For whose room this request waits: nobody who is fit has any.
     #[must_use]
     pub fn waits_for(&self) -> Option<&Candidate> {
-        if self.candidates.first().is_some_and(|first| first.awaited.is_some()) {
+        if self.candidates.first().is_some_and(|first| first.patience.is_some()) {
             return None;
         }
         let better =

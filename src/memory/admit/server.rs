@@ -331,18 +331,6 @@ impl Server {
         (since < ADMIT_LOAD).then_some(since)
     }
 
-    /// For how long the load under way here has to go on, by how long that model's took before; `None`: none is under
-    /// way, or that is not known.
-    pub(super) fn load_left(&self, now: Instant) -> Option<Duration> {
-        let (load, since) = self.load.as_ref().zip(self.loading(now))?;
-        Some(self.model(load.key)?.load_time(now)?.saturating_sub(since))
-    }
-
-    /// Whether the load under way is of this model.
-    pub(super) fn is_loading(&self, key: u64, now: Instant) -> bool {
-        self.loading(now).is_some() && self.load.as_ref().is_some_and(|load| load.key == key)
-    }
-
     /// What a load under way here still takes, in KiB, where `free` is left now.
     #[must_use]
     pub fn promised(&self, free: Option<u32>, now: Instant) -> u32 {

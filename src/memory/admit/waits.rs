@@ -40,6 +40,18 @@ impl Server {
         }
     }
 
+    /// For how long the load under way here has to go on, by how long that model's took before; `None`: none is under
+    /// way, or that is not known.
+    pub(super) fn load_left(&self, now: Instant) -> Option<Duration> {
+        let (load, since) = self.load.as_ref().zip(self.loading(now))?;
+        Some(self.model(load.key)?.load_time(now)?.saturating_sub(since))
+    }
+
+    /// Whether the load under way is of this model.
+    pub(super) fn is_loading(&self, key: u64, now: Instant) -> bool {
+        self.loading(now).is_some() && self.load.as_ref().is_some_and(|load| load.key == key)
+    }
+
     /// In which time one of `slots` is free, after `ahead` others had it. An answer that has taken longer than usual is
     /// thought to end at once: whoever takes a healthy server for a busy one sends its work away.
     pub(super) fn slot_in(&self, key: u64, slots: u32, ahead: u32, now: Instant) -> Duration {

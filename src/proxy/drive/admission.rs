@@ -110,7 +110,7 @@ impl Driver {
     /// `[elsewhere] after` says. `Some`: what to do instead of asking it.
     pub(super) async fn home_ready(&mut self, target: usize) -> Option<Action> {
         let candidate = self.plan.candidates.get(self.attempt.candidate)?;
-        let (after, load) = (candidate.awaited?, candidate.deadlines.load);
+        let (after, load) = (candidate.patience?, candidate.deadlines.load);
         let gateway = Rc::clone(&self.job.gateway);
         let (at, total) = (now(), self.pace.exchange.total());
         let until = match after {
@@ -153,7 +153,7 @@ impl Driver {
     /// The attempt that has begun waits at its server for a slot: others found more than are known there. It shows soon, or
     /// another target gets the request.
     pub(super) fn queued_there(&mut self) {
-        let Some(After::Time(after)) = self.awaited() else { return };
+        let Some(After::Time(after)) = self.patience() else { return };
         if self.account.is_queued() {
             let at = now();
             let until = (self.job.began + after).max(at + limits::ADMIT_EXPLORE_WAIT);
@@ -161,8 +161,8 @@ impl Driver {
         }
     }
 
-    fn awaited(&self) -> Option<After> {
-        self.plan.candidates.get(self.attempt.candidate)?.awaited
+    fn patience(&self) -> Option<After> {
+        self.plan.candidates.get(self.attempt.candidate)?.patience
     }
 
     /// An attempt has been left that waited at its server: tells why.
@@ -198,7 +198,7 @@ impl Driver {
 
     /// Tells who was passed over for the want of memory, where nobody waits for it.
     fn sent_away(&self) {
-        if self.awaited().is_none()
+        if self.patience().is_none()
             && let Some(shed) = self.plan.shed()
             && let Some((reason, why)) = room::why(shed.memory)
         {

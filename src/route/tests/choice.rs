@@ -203,7 +203,7 @@ fn who_is_full_is_passed_over_and_waited_for_when_nobody_fit_is_left() {
     fail(&mut table.store, 1, "m", Cause::Unauthorized, None, table.now);
     let plan = table.plan(&Ask::bare(&chat("m")));
     assert_eq!((names(&table.config, &plan), plan.waits_for().map(|full| full.target)), (vec!["b"], Some(0)));
-    assert!(plan.awaits.is_none());
+    assert!(plan.first_choice.is_none());
     for ticket in tickets {
         table.store.end(ticket, Ended::Well, table.now);
     }
@@ -577,7 +577,7 @@ fn who_is_nearer_and_busy_is_awaited_and_once_more_asked_behind() {
         let mut table = Table::new(&format!("{text}{}{}", placed("a", "primary", "local"), others.concat()));
         table.config.targets[0].max_concurrent = busy.then_some(0);
         let mut plan = table.plan(&Ask::bare(&chat("m")));
-        assert_eq!(plan.awaits.as_ref().and_then(|it| it.awaited), awaits, "{text} {others:?}");
+        assert_eq!(plan.first_choice.as_ref().and_then(|it| it.patience), awaits, "{text} {others:?}");
         let before = names(&table.config, &plan).concat();
         plan.home_first();
         let (after, again) =
@@ -598,7 +598,7 @@ fn who_is_nearer_and_busy_is_awaited_and_once_more_asked_behind() {
     table.store.end(trial, Ended::Well, table.now);
     table.config.targets[0].max_concurrent = Some(0);
     let plan = table.plan(&Ask::bare(&chat("m")));
-    assert_eq!(plan.awaits.and_then(|it| it.awaited), time(Duration::ZERO));
+    assert_eq!(plan.first_choice.and_then(|it| it.patience), time(Duration::ZERO));
 }
 
 #[test]

@@ -359,7 +359,7 @@ fn remembered(config: &Config, store: &Store, says: &[(usize, Admission)]) -> Pl
 fn memory_moves_a_target_back_and_says_whom_to_warm() {
     let mut config = five();
     let plan = remembered(&config, &store(&config), &[(2, Admission::Loads(7))]);
-    assert!(plan.awaits.is_none(), "another server of this box has it");
+    assert!(plan.first_choice.is_none(), "another server of this box has it");
     for target in [0, 1, 3, 4] {
         config.targets[target].place = Place::Lan;
     }
@@ -367,7 +367,7 @@ fn memory_moves_a_target_back_and_says_whom_to_warm() {
     let not = Admission::Not;
     let plan = remembered(&config, &good, &[(2, Admission::Loads(7))]);
     assert_eq!(names(&config, &plan), ["d", "b", "e", "a", "c"]);
-    let awaits = |plan: &Plan| plan.awaits.as_ref().map(|it| (it.target, it.awaited));
+    let awaits = |plan: &Plan| plan.first_choice.as_ref().map(|it| (it.target, it.patience));
     let (lan, none) = (Some(config.elsewhere.lan), None);
     assert_eq!(awaits(&plan), Some((2, lan)), "the one that would be first");
     assert!(plan.candidates[4].reluctant && plan.candidates[4].memory == Admission::Loads(7));

@@ -57,7 +57,7 @@ fn candidate(kind: u8, size: u8) -> Candidate {
         reluctant: false,
         last_resort: false,
         memory: edgeward::memory::admit::Admission::Goes,
-        awaited: None,
+        patience: None,
         again: false,
     }
 }
