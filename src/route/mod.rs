@@ -300,8 +300,8 @@ impl Plan {
 
     /// Who is waited for stands first from here on, and once more behind those who are asked in its stead.
     pub fn home_first(&mut self) {
-        let Some(awaited) = self.first_choice.take() else { return };
-        match self.candidates.iter().position(|candidate| candidate.target == awaited.target) {
+        let Some(near) = self.first_choice.take() else { return };
+        match self.candidates.iter().position(|candidate| candidate.target == near.target) {
             // It was free when the plan was made.
             Some(0) => {
                 if let Some(first) = self.candidates.first_mut() {
@@ -314,14 +314,11 @@ impl Plan {
                     later.again = true;
                 }
             }
-            None => self.candidates.push(Candidate {
-                patience: None,
-                again: true,
-                hedge: false,
-                ..awaited.clone()
-            }),
+            None => {
+                self.candidates.push(Candidate { patience: None, again: true, hedge: false, ..near.clone() })
+            }
         }
-        self.candidates.insert(0, awaited);
+        self.candidates.insert(0, near);
         self.candidates.truncate(limits::CANDIDATES_MAX);
     }
 

@@ -87,11 +87,11 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
     };
     let stays = stays.map(|(target, _)| target);
     if let Some((seat, after)) = home::awaited(config, &seats, &full, stays) {
-        plan.first_choice = terms.candidates(vec![seat], false).pop().map(|awaited| Candidate {
+        plan.first_choice = terms.candidates(vec![seat], false).pop().map(|near| Candidate {
             patience: Some(after),
             hedge: hedge
                 && seats.iter().any(|other| other.target() != seat.target() && other.rank == Rank::Fit),
-            ..awaited
+            ..near
         });
     }
     plan.candidates = terms.candidates(seats, hedge);
