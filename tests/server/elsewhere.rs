@@ -26,6 +26,9 @@ async fn one_slot() -> SimServer {
             "/props" => json(r#"{"total_slots":1,"default_generation_settings":{"n_ctx":4096}}"#),
             "/slots" => json(r#"[{"id":0,"n_ctx":4096,"is_processing":false}]"#),
             _ if String::from_utf8_lossy(&request.body).contains("hold") => parse(&slow).unwrap(),
+            _ if String::from_utf8_lossy(&request.body).contains("late") => {
+                good.clone().paced(8, HOLDS / 2, Duration::ZERO).answer(request)
+            }
             _ => good.answer(request),
         }
     });
@@ -199,6 +202,19 @@ fn a_prompt_that_stays_waits_at_the_server_and_who_goes_away_leaves_the_queue() 
         let answer = asks(&program, &near, &chat(true)).await;
         assert_eq!(answer.header("x-edgeward-attempts"), Some("box:committed"));
         assert_eq!((answers(&box_), sky.counts().requests), (2, 0));
+    });
+}
+
+#[test]
+fn behind_others_no_first_token_is_late() {
+    run(LIMIT, async {
+        let (box_, group) = (one_slot().await, group());
+        let config = target("box", "llamacpp", &box_, "deadlines = { first_token = \"200ms\" }");
+        let program = looked(&(config + &remembered(&group, ""))).await;
+        let _first = held(&program).await;
+        let answer = asks(&program, &[], &chat(true).replace("hi", "late")).await;
+        assert_eq!(answer.header("x-edgeward-attempts"), Some("box:committed"), "{}", program.log());
+        no_failure(&program).await;
     });
 }
 

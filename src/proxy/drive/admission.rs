@@ -151,14 +151,21 @@ impl Driver {
     }
 
     /// The attempt that has begun waits at its server for a slot: others found more than are known there. It shows soon, or
-    /// another target gets the request.
+    /// another target gets the request; where there is none it waits as long as it may: behind others no first token is late.
     pub(super) fn queued_there(&mut self) {
-        let Some(After::Time(after)) = self.patience() else { return };
-        if self.account.is_queued() {
-            let at = now();
-            let until = (self.job.began + after).max(at + limits::ADMIT_EXPLORE_WAIT);
-            self.pace.exchange.on(Event::Leaves(Some(until), Cause::Busy), at);
+        if !self.account.is_queued() {
+            return;
         }
+        let (at, total) = (now(), self.pace.exchange.total());
+        let until = match self.patience() {
+            Some(After::Time(after)) => {
+                (self.job.began + after).max(at + limits::ADMIT_EXPLORE_WAIT).min(total)
+            }
+            Some(After::Never) => total,
+            None if self.pace.exchange.has_fresh() => return,
+            None => total,
+        };
+        self.pace.exchange.on(Event::Leaves(Some(until), Cause::Busy), at);
     }
 
     fn patience(&self) -> Option<After> {
