@@ -8,7 +8,7 @@ use super::warm::{self, Load};
 use crate::cause::{Cause, Failure};
 use crate::config::{Priority, Queue};
 use crate::dialect::Dialect;
-use crate::health::{Standing, Why};
+use crate::health::{Pressure, Standing, Why};
 use crate::memory::admit::{Admission, NoRoom};
 use crate::observe::Shed;
 use crate::proxy::gateway::Gateway;
@@ -108,7 +108,7 @@ impl Home<'_> {
                     Admission::Loads(need) => match self.loads(need) {
                         Load::Begun => changed.await,
                         Load::ByTheRequest => return Some(Ok(true)),
-                        Load::Not(_) => return None,
+                        Load::Not(why) => return Some(Err(not_loaded(why))),
                     },
                     Admission::Not(_) if is_short(last) => return None,
                     Admission::Not(_) => changed.await,
@@ -116,19 +116,18 @@ impl Home<'_> {
             }
         };
         match tokio::time::timeout_at(self.until.into(), room).await {
-            Ok(Some(Ok(itself))) => {
-                if itself {
-                    Ready::ToLoad(place)
-                } else {
-                    Ready::Now(place)
-                }
-            }
+            Ok(Some(Ok(true))) => Ready::ToLoad(place),
+            Ok(Some(Ok(false))) => Ready::Now(place),
             Ok(Some(Err(left))) => Ready::Left(left),
             Ok(None) | Err(_) => self.left(last),
         }
     }
 
     fn admission(&self, at: Instant) -> Admission {
+        // As the plan judges it, whoever looks at memory.
+        if self.gateway.store.borrow().pressure(self.target) == Pressure::Red {
+            return Admission::Not(NoRoom::Red);
+        }
         room::admission(self.gateway, &self.wants, self.target, true, at)
     }
 
@@ -163,6 +162,11 @@ impl Home<'_> {
         }
         Ready::Left(Left { failure: Failure::with(cause, &why), told: Some((shed, why)) })
     }
+}
+
+fn not_loaded(why: &str) -> Left {
+    let words = format!("its model {why}");
+    Left { failure: Failure::with(Cause::NotLoaded, &words), told: Some((Shed::Cold, words)) }
 }
 
 /// Whether it is of no use to wait: memory is short, or too small.
