@@ -134,8 +134,17 @@ pub struct State {
     /// each have a target of their own.
     turns: Vec<Turns>,
     conversations: sticky::Table,
-    /// The conversation that is on its way home, and since when.
-    homecoming: Option<(u64, Instant)>,
+    /// The conversation that is on its way home.
+    homecoming: Option<Homecoming>,
+}
+
+/// A conversation's turn that was sent home.
+#[derive(Clone, Copy, Debug)]
+struct Homecoming {
+    conversation: u64,
+    since: Instant,
+    /// It tries a server that failed: if that fails again it is not about the conversation.
+    tries: bool,
 }
 
 /// What was before an answer that has begun.
@@ -180,9 +189,7 @@ impl State {
     /// The answer of `target` has begun. Its conversation stays there, unless its home is well and was only left for now.
     pub fn committed(&mut self, plan: &Plan, target: usize, before: Before, now: Instant) {
         let Some(key) = plan.conversation else { return };
-        if self.homecoming.is_some_and(|(coming, _)| coming == key) {
-            self.homecoming = None;
-        }
+        let came = self.homecoming.take_if(|coming| coming.conversation == key);
         let full = plan.full.iter().any(|full| !plan.is_away(full.target));
         let away = match before {
             Before::Left => return,
@@ -190,16 +197,18 @@ impl State {
             Before::Nothing => plan.is_away(target),
             Before::Failed => true,
         };
-        self.conversations.served(key, target, away, &self.policy, now);
+        let again = away && came.is_some_and(|came| !came.tries);
+        self.conversations.served(key, target, (away, again), &self.policy, now);
     }
 
     /// Whether this conversation may go home now: one at a time, since its whole prompt has to be read anew there.
-    fn comes_home(&mut self, conversation: u64, now: Instant) -> bool {
-        let busy = self.homecoming.is_some_and(|(other, since)| {
-            other != conversation && now.saturating_duration_since(since) < limits::HOMECOMING
+    fn comes_home(&mut self, conversation: u64, tries: bool, now: Instant) -> bool {
+        let busy = self.homecoming.is_some_and(|other| {
+            let since = now.saturating_duration_since(other.since);
+            other.conversation != conversation && since < limits::HOMECOMING
         });
         if !busy {
-            self.homecoming = Some((conversation, now));
+            self.homecoming = Some(Homecoming { conversation, since: now, tries });
         }
         !busy
     }

@@ -121,6 +121,8 @@ struct Seat {
     first_token: Option<Duration>,
     back_since: Option<Instant>,
     trial: bool,
+    /// A trial after failures, of which one at a time is let through.
+    half_open: bool,
     memory: Admission,
 }
 
@@ -232,6 +234,7 @@ impl Judge<'_> {
             first_token: summary.first_token,
             back_since: summary.back_since,
             trial: matches!(summary.standing, Standing::Trial(_)),
+            half_open: summary.standing == Standing::Trial(Why::HalfOpen),
         })
     }
 }

@@ -75,14 +75,22 @@ impl Table {
         (!silent && !home).then_some(entry.target)
     }
 
-    /// `key` is served by `target`; `away`: not where its plan would have it if all were well.
-    pub(super) fn served(&mut self, key: u64, target: usize, away: bool, policy: &Sticky, now: Instant) {
+    /// `key` is served by `target`; `away`: not where its plan would have it if all were well; `failed`: it was to come home
+    /// now, and that failed.
+    pub(super) fn served(
+        &mut self,
+        key: u64,
+        target: usize,
+        (away, failed): (bool, bool),
+        policy: &Sticky,
+        now: Instant,
+    ) {
         let known = self.target(key, policy, now) == Some(target);
         let before = self.entries.get(&key).copied();
         let recent = before.filter(|before| before.away_until.is_some_and(|until| now < until));
         let (away_until, again) = match recent {
             // Later turns at the fallback do not put off the way home, and at home it is not forgotten at once.
-            Some(before) if !away || (known && before.away) => (before.away_until, before.again),
+            Some(before) if !away || (known && before.away) => (before.away_until, before.again || failed),
             Some(_) => (Some(now + policy.away), true),
             None => (away.then(|| now + policy.away), false),
         };
@@ -121,29 +129,29 @@ mod tests {
     #[test]
     fn a_conversation_stays_until_it_is_idle() {
         let (mut table, now) = (Table::default(), crate::time::now());
-        table.served(1, 7, false, &POLICY, now);
+        table.served(1, 7, (false, false), &POLICY, now);
         assert_eq!(table.target(1, &POLICY, now + secs(599)), Some(7));
         assert_eq!(table.target(1, &POLICY, now + secs(600)), None);
         assert_eq!(table.target(2, &POLICY, now), None);
         for minute in 1..100 {
             let at = now + secs(60 * minute);
             assert_eq!(table.target(1, &POLICY, at), Some(7));
-            table.served(1, 7, false, &POLICY, at);
+            table.served(1, 7, (false, false), &POLICY, at);
         }
     }
 
     #[test]
     fn away_it_goes_home_in_time_however_busy_it_is() {
         let (mut table, now) = (Table::default(), crate::time::now());
-        table.served(1, 7, true, &POLICY, now);
+        table.served(1, 7, (true, false), &POLICY, now);
         for minute in 1..15 {
             let at = now + secs(60 * minute);
             assert_eq!(table.target(1, &POLICY, at), Some(7));
-            table.served(1, 7, true, &POLICY, at);
+            table.served(1, 7, (true, false), &POLICY, at);
         }
         let over = now + secs(900);
         assert_eq!(table.target(1, &POLICY, over), None);
-        table.served(1, 7, true, &POLICY, over);
+        table.served(1, 7, (true, false), &POLICY, over);
         assert_eq!(table.target(1, &POLICY, over + secs(599)), Some(7), "and away again, if it must");
     }
 
@@ -151,7 +159,7 @@ mod tests {
     fn a_reload_keeps_what_stays() {
         let (mut table, now) = (Table::default(), crate::time::now());
         for key in 0..4 {
-            table.served(key, usize::try_from(key).unwrap() % 2, false, &POLICY, now);
+            table.served(key, usize::try_from(key).unwrap() % 2, (false, false), &POLICY, now);
         }
         let renewed = table.renewed(|target| (target == 1).then_some(5));
         let targets: Vec<_> = (0..4).map(|key| renewed.target(key, &POLICY, now)).collect();
@@ -163,7 +171,7 @@ mod tests {
         fn it_is_bounded_and_keeps_the_latest(keys in prop::collection::vec(0_u64..6000, 0..9000)) {
             let (mut table, now) = (Table::default(), crate::time::now());
             for key in &keys {
-                table.served(*key, 0, false, &POLICY, now);
+                table.served(*key, 0, (false, false), &POLICY, now);
                 prop_assert!(table.entries.len() <= CONVERSATIONS_MAX);
                 prop_assert!((table.entries.len()..=2 * CONVERSATIONS_MAX).contains(&table.order.len()));
             }

@@ -21,23 +21,26 @@ pub(super) fn stays(
     now: Instant,
 ) -> Option<(usize, Instant)> {
     let stay = state.sticky(key, now)?;
-    let well = |seat: &&Seat| seat.rank == Rank::Fit && !seat.trial && home.contains(&seat.target());
+    let well = |seat: &&Seat| {
+        seat.rank == Rank::Fit && (!seat.trial || seat.half_open) && home.contains(&seat.target())
+    };
     let returns = seats.iter().filter(well).find(|seat| {
         let (began, place) = (stay.began == Some(seat.target()), place_of(config, seat.target()));
-        let back = seat.back_since.is_none() && seat.share >= WHOLE;
+        let back = seat.back_since.is_none() && seat.share >= WHOLE && !seat.half_open;
         if stay.away && stay.again {
             false
         } else if stay.away {
             // A cloud at home costs as much as the one where it is.
             let nearer = place < place_of(config, stay.target);
-            place != Some(Place::Cloud) && (began || (back && nearer))
+            // Where only conversations come, one of them must be the trial that shows whether it is well.
+            place != Some(Place::Cloud) && (began || (nearer && (back || seat.half_open)))
         } else {
             // Its server was away meanwhile, and those from before would flood it.
             stay.target == seat.target() && seat.back_since.is_some_and(|since| stay.last < since)
         }
     });
     match returns {
-        Some(seat) if state.comes_home(key, now) => Some((seat.target(), now)),
+        Some(seat) if state.comes_home(key, seat.half_open, now) => Some((seat.target(), now)),
         Some(_) | None => Some((stay.target, stay.last)),
     }
 }
