@@ -79,6 +79,13 @@ pub enum Cause {
     /// edgeward does not ask this target at present: since the plan was made its breaker has opened, its trials are
     /// under way, or its last place was taken.
     Suspended,
+    /// All its slots, or places, were taken for longer than `[elsewhere] after`: nothing was sent, or it was given up in
+    /// the server's own queue.
+    Busy,
+    /// Its model was not loaded within `[elsewhere] after`.
+    NotLoaded,
+    /// Its box is short of memory for this request: nothing was sent.
+    LowMemory,
     /// An operator's drill fails this attempt before anything is sent.
     Drill,
     /// Of two attempts beside each other the other one was first.
@@ -112,7 +119,7 @@ pub enum Fault {
 
 impl Cause {
     /// Every cause, in the order of the enum; for metrics and exhaustive tests.
-    pub const ALL: [Cause; 45] = [
+    pub const ALL: [Cause; 48] = [
         Cause::Refused,
         Cause::Unreachable,
         Cause::Reset,
@@ -149,6 +156,9 @@ impl Cause {
         Cause::Repetition,
         Cause::Overflow,
         Cause::Suspended,
+        Cause::Busy,
+        Cause::NotLoaded,
+        Cause::LowMemory,
         Cause::Drill,
         Cause::Hedged,
         Cause::ClientFault,
@@ -200,6 +210,9 @@ impl Cause {
             Cause::Repetition => "repetition",
             Cause::Overflow => "overflow",
             Cause::Suspended => "suspended",
+            Cause::Busy => "busy",
+            Cause::NotLoaded => "not_loaded",
+            Cause::LowMemory => "low_memory",
             Cause::Drill => "drill",
             Cause::Hedged => "hedged",
             Cause::ClientFault => "client_fault",
@@ -252,6 +265,9 @@ impl Cause {
             Cause::Repetition => "says the same again and again",
             Cause::Overflow => "sent too much before its first token",
             Cause::Suspended => "edgeward does not ask it at present",
+            Cause::Busy => "was busy for longer than `[elsewhere] after`",
+            Cause::NotLoaded => "its model was not loaded within `[elsewhere] after`",
+            Cause::LowMemory => "its box is short of memory for this",
             Cause::Drill => "failed on purpose by a drill",
             Cause::Hedged => "another attempt was first",
             Cause::ClientFault => "refused the request as invalid",
@@ -276,6 +292,12 @@ impl Cause {
         matches!(self, Cause::Oom | Cause::OomKill | Cause::CudaOom)
     }
 
+    /// Whether the target is well and another one was asked instead, for now: no failure of anybody's.
+    #[must_use]
+    pub const fn passes_over(self) -> bool {
+        matches!(self, Cause::Busy | Cause::NotLoaded | Cause::LowMemory)
+    }
+
     /// Whose fault it is.
     #[must_use]
     pub const fn fault(self) -> Fault {
@@ -284,6 +306,9 @@ impl Cause {
             Cause::Draining
             | Cause::Untranslatable
             | Cause::Suspended
+            | Cause::Busy
+            | Cause::NotLoaded
+            | Cause::LowMemory
             | Cause::Drill
             | Cause::Hedged
             | Cause::NoBuffer
@@ -369,6 +394,9 @@ impl Cause {
             // Not the target's doing.
             Cause::Untranslatable
             | Cause::Suspended
+            | Cause::Busy
+            | Cause::NotLoaded
+            | Cause::LowMemory
             | Cause::Drill
             | Cause::Hedged
             | Cause::ClientFault

@@ -305,6 +305,8 @@ fn every_policy_is_read() {
     assert_eq!(config.retry, config::Retry { first, backoff, jitter, budget: Permille(0) });
     assert_eq!(config.hedge, config::Hedge { enabled: true, share: Permille(25) });
     assert_eq!(config.queue, config::Queue { length: 0, time: secs(0) });
+    let elsewhere = config::Elsewhere { lan: config::After::Time(secs(0)), cloud: config::After::Never };
+    assert_eq!(config.elsewhere, elsewhere);
     assert_eq!(config.sticky, config::Sticky { enabled: false, idle: secs(60), away: secs(0) });
     let rollout = config::Rollout { share: Permille(5), hold: secs(300), min_samples: 7 };
     assert_eq!(config.rollout, Some(rollout));
@@ -493,6 +495,7 @@ fn the_program_checks_and_tells_by_its_exit_code() {
         "1. box: ollama at http://127.0.0.1:11434, local, group primary",
         "2. cloud: openai at https://api.openai.com/v1, cloud, group fallback, with a key",
         "models: * -> gpt-6-luna",
+        "waits     a cloud gets what a busy or loading box has not begun within 10s",
     ] {
         assert!(text(&output.stdout).contains(part), "{part}: {}", text(&output.stdout));
     }

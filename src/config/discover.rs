@@ -208,6 +208,7 @@ pub fn discover(env: &Env<'_>, local: &[LocalServer]) -> Loaded {
         retry: super::Retry::default(),
         hedge: super::Hedge::default(),
         queue: super::Queue::default(),
+        elsewhere: super::Elsewhere::default(),
         sticky: super::Sticky::default(),
         translation: super::Translation::default(),
         images: super::Images::default(),

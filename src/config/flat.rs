@@ -35,6 +35,7 @@ impl Flat {
             retry,
             hedge,
             queue,
+            elsewhere,
             sticky,
             translation,
             images,
@@ -79,7 +80,7 @@ impl Flat {
         let Router { groups: order, region } = router;
         self.all("router", &[("groups", List(order)), ("region", text(region.as_deref()))]);
         self.health(health);
-        self.ways(retry, hedge, queue, sticky);
+        self.ways(retry, hedge, queue, elsewhere, sticky);
         let Translation { strict } = translation;
         self.all("translation", &[("strict", Flag(*strict))]);
         self.images(images);
@@ -258,7 +259,7 @@ impl Flat {
         );
     }
 
-    fn ways(&mut self, retry: &Retry, hedge: &Hedge, queue: &Queue, sticky: &Sticky) {
+    fn ways(&mut self, retry: &Retry, hedge: &Hedge, queue: &Queue, elsewhere: &Elsewhere, sticky: &Sticky) {
         let Retry { first, backoff, jitter, budget } = retry;
         self.all(
             "retry",
@@ -273,6 +274,8 @@ impl Flat {
         self.all("hedge", &[("enabled", Flag(*enabled)), ("share", Share(*share))]);
         let Queue { length, time } = queue;
         self.all("queue", &[("length", Number(*length as u64)), ("time", Time(*time))]);
+        let Elsewhere { lan, cloud } = elsewhere;
+        self.all("elsewhere.after", &[("lan", after(lan)), ("cloud", after(cloud))]);
         let Sticky { enabled, idle, away } = sticky;
         self.all("sticky", &[("enabled", Flag(*enabled)), ("idle", Time(*idle)), ("away", Time(*away))]);
     }
@@ -338,6 +341,13 @@ pub(super) fn number(number: u32) -> Is<'static> {
 
 pub(super) fn time(time: Option<Duration>) -> Is<'static> {
     time.map_or(Unset, Time)
+}
+
+fn after(after: &After) -> Is<'static> {
+    match after {
+        After::Time(time) => Time(*time),
+        After::Never => Text("never"),
+    }
 }
 
 pub(super) fn text(text: Option<&str>) -> Is<'_> {

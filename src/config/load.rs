@@ -15,7 +15,7 @@ use super::value::{Fault, bytes, count, duration, show_bytes, show_duration, sho
 use super::walk::{Env, Section, Spot, Walk, sorted};
 use super::{
     CommitOn, Config, DEFAULT_PATH, DeadlineOverrides, Deadlines, Limits, LockMemory, ModelName, OnEmptyStop,
-    Place, Router, TargetUrl, checks, discover, images, policies, route, terms,
+    Place, Router, TargetUrl, checks, discover, elsewhere, images, policies, route, terms,
 };
 use crate::limits::{CONFIG_BYTES_MAX, GATE_POOL_MAX};
 
@@ -163,6 +163,7 @@ fn root(walk: &mut Walk<'_>, tree: &DeTable<'_>, file: &Path) -> Config {
         retry: policies::retry(walk, &top),
         hedge: policies::hedge(walk, &top),
         queue: policies::queue(walk, &top, limits.request_time),
+        elsewhere: elsewhere::elsewhere(walk, &top, deadlines.total),
         sticky: policies::sticky(walk, &top),
         translation: policies::translation(walk, &top),
         images: images::images(walk, &top),

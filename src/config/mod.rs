@@ -14,6 +14,7 @@ mod client;
 mod credential;
 mod describe;
 mod discover;
+mod elsewhere;
 mod figures;
 mod flat;
 mod flat_targets;
@@ -38,6 +39,7 @@ mod walk;
 
 pub use describe::{Setting, describe, diff, in_lines};
 pub use discover::{LOCAL_SERVERS, LocalServer, discover, local_name};
+pub use elsewhere::{After, Elsewhere};
 pub(crate) use figures::parse_share;
 pub use figures::show_money;
 pub use identify::{Known, Look, Next, Sight};
@@ -115,6 +117,8 @@ pub struct Config {
     pub hedge: Hedge,
     /// `[queue]`.
     pub queue: Queue,
+    /// `[elsewhere]`.
+    pub elsewhere: Elsewhere,
     /// `[sticky]`.
     pub sticky: Sticky,
     /// `[translation]`.
@@ -375,8 +379,8 @@ pub enum Kind {
     Gemini,
 }
 
-/// Where a target is: decides egress, admission and what the watchdog may say about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Where a target is, the nearest first: decides egress, admission and what the watchdog may say about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// On this box.
     Local,

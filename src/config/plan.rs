@@ -1,11 +1,12 @@
 //! The resolved configuration in a few lines: what `check` and `run` print.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use super::value::show_duration;
 use super::{
-    Budget, ClientKey, Config, DeadlineOverrides, Egress, Group, Known, ModelMap, Place, Price, Priority,
-    Problem, Route, Target, TargetUrl, discover, schema, show_money,
+    After, Budget, ClientKey, Config, DeadlineOverrides, Egress, Group, Known, ModelMap, Place, Price,
+    Priority, Problem, Route, Target, TargetUrl, discover, schema, show_money,
 };
 
 /// What this configuration does: listeners, who may come in, targets in the order in which they are
@@ -63,6 +64,9 @@ pub fn plan_text(config: &Config, warnings: &[Problem]) -> String {
     }
     for route in &config.routes {
         lines.add("route", &self::route(route));
+    }
+    for waits in elsewhere(config) {
+        lines.add("waits", &waits);
     }
     if config.hedge.enabled {
         lines.add("hedge", &format!("at most {} of requests", config.hedge.share));
@@ -261,6 +265,39 @@ fn first_steps(config: &Config, lines: &mut Lines) {
     );
     lines.add("", "a [[target]] there says which servers and clouds are asked, instead of these");
     lines.add("", "`edgeward check` shows what such a file means, `edgeward status` what answers now");
+}
+
+/// How long requests wait for a box that is busy or loads a model, where another target could answer.
+fn elsewhere(config: &Config) -> Vec<String> {
+    let candidates = || config.targets.iter().filter(|target| target.never_a_candidate().is_none());
+    let nearest = candidates().map(|target| target.place).min();
+    let places = [
+        (Place::Lan, config.elsewhere.lan, "a LAN target"),
+        (Place::Cloud, config.elsewhere.cloud, "a cloud"),
+    ];
+    let there = |place: Place| {
+        nearest.is_some_and(|near| near < place) && candidates().any(|target| target.place == place)
+    };
+    let mut lines: Vec<String> = Vec::new();
+    for (_, after, who) in places.into_iter().filter(|(place, ..)| there(*place)) {
+        lines.push(match after {
+            After::Time(Duration::ZERO) => format!("{who} gets what a busy or loading box cannot answer at once"),
+            After::Time(time) => format!(
+                "{who} gets what a busy or loading box has not begun within {}; at once what would take longer",
+                show_duration(time)
+            ),
+            After::Never => format!(
+                "{who} never gets a request because the box is busy or loading: it waits for deadlines.total, then 504"
+            ),
+        });
+    }
+    if !lines.is_empty() && !config.memory.warm_up {
+        lines.push(
+            "a model is loaded by its request alone: one that goes elsewhere loads nothing (memory.warm_up)"
+                .to_owned(),
+        );
+    }
+    lines
 }
 
 fn models(map: &ModelMap) -> String {

@@ -242,7 +242,7 @@ pub struct Sticky {
     pub enabled: bool,
     /// `idle`: a conversation that is silent for this long has ended.
     pub idle: Duration,
-    /// `away`: after a failover a conversation stays on the fallback for at most this long.
+    /// `away`: where its box failed, a conversation stays on the fallback for at most this long.
     pub away: Duration,
 }
 

@@ -51,6 +51,7 @@ pub(super) static TOP: Keys = Keys {
         "retry",
         "hedge",
         "queue",
+        "elsewhere",
         "sticky",
         "translation",
         "images",

@@ -82,6 +82,24 @@ pub(super) static QUEUE: Keys = table(
     ],
 );
 
+pub(super) static ELSEWHERE: Keys = table(
+    "[elsewhere]",
+    &["after"],
+    &[
+        ("time", "write after = \"10s\""),
+        ("timeout", "write after = \"10s\""),
+        ("wait", "write after = \"10s\""),
+        ("lan", "write after = { lan = \"2s\", cloud = \"10s\" }"),
+        ("cloud", "write after = { lan = \"2s\", cloud = \"10s\" }"),
+    ],
+);
+
+pub(super) static AFTER: Keys = table(
+    "after",
+    &["lan", "cloud"],
+    &[("local", "leave it out: another server of this box answers at once")],
+);
+
 pub(super) static STICKY: Keys =
     table("[sticky]", &["enabled", "idle", "away"], &[("ttl", "write idle = \"600s\"")]);
 
@@ -227,7 +245,7 @@ pub(super) const PRIORITIES: &[(&str, Priority)] =
     &[("low", Priority::Low), ("normal", Priority::Normal), ("high", Priority::High)];
 
 /// Every table here, for the look where a misplaced key belongs, and for the tests.
-pub(super) static ALL: [&Keys; 20] = [
+pub(super) static ALL: [&Keys; 22] = [
     &BREAKER,
     &DEGRADE,
     &LATENCY,
@@ -235,6 +253,8 @@ pub(super) static ALL: [&Keys; 20] = [
     &RETRY,
     &HEDGE,
     &QUEUE,
+    &ELSEWHERE,
+    &AFTER,
     &STICKY,
     &TRANSLATION,
     &IMAGES,

@@ -58,6 +58,9 @@ pub const fn weight(cause: Cause) -> u16 {
         | Cause::NoBuffer
         | Cause::Exhausted
         | Cause::Suspended
+        | Cause::Busy
+        | Cause::NotLoaded
+        | Cause::LowMemory
         | Cause::Drill
         | Cause::Hedged
         | Cause::Internal => 0,

@@ -33,6 +33,13 @@ pub const ADMIT_SHAPE_AGAIN: Duration = Duration::from_secs(60);
 pub const ADMIT_LOAD: Duration = Duration::from_secs(330);
 /// A request takes about this long where nothing was learned of its model yet.
 pub const ADMIT_SERVICE: Duration = Duration::from_secs(5);
+/// Requests of ours at one server whose beginnings are remembered, for how long a slot is still held.
+pub const ADMIT_RUNNING: usize = 32;
+/// Requests beyond the slots that are reckoned with; so many wait for longer than anybody does.
+pub const ADMIT_AHEAD: u32 = 64;
+/// One that was sent to a server beyond the slots that are known is waited for this long at least: that there is another
+/// slot would never show otherwise.
+pub const ADMIT_EXPLORE_WAIT: Duration = Duration::from_secs(2);
 /// A server that does not say how many slots it has gets one request more than it was ever seen to answer at once, once
 /// in this long.
 pub const ADMIT_EXPLORE: Duration = Duration::from_secs(60);

@@ -105,8 +105,6 @@ pub const LOCAL_WANTED_MAX: usize = 8;
 pub const WARM_UP_PAUSE: Duration = Duration::from_secs(60);
 /// See [`WARM_UP_PAUSE`]; at most this.
 pub const WARM_UP_PAUSE_MAX: Duration = Duration::from_secs(600);
-/// To its first token a cloud takes so long where nothing was measured yet.
-pub const CLOUD_FIRST_TOKEN: Duration = Duration::from_secs(1);
 const _: () = assert!(LOCAL_LOOK_TIME.as_millis() < LOCAL_ASK_TIME.as_millis());
 const _: () = assert!(WARM_UP_PAUSE.as_secs() < WARM_UP_PAUSE_MAX.as_secs());
 /// The file that keeps what is usual, in bytes: a line of 60 for each mark of each axis.

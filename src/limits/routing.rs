@@ -90,6 +90,14 @@ pub const QUEUE_LANES: usize = 4 * TARGETS_MAX;
 pub const QUEUE_LENGTH_MAX: u64 = 65_536;
 /// `queue.length`.
 pub const QUEUE_LENGTH: usize = 32;
+/// `elsewhere.after` for targets on the LAN: they cost nothing, and the prompt stays near.
+pub const ELSEWHERE_LAN: Duration = Duration::from_secs(2);
+/// `elsewhere.after` for clouds: about as long as a person waits without a word, and longer than most answers of a box
+/// hold its slot.
+pub const ELSEWHERE_CLOUD: Duration = Duration::from_secs(10);
+/// A conversation that is on its way home keeps the next one off it for this long at most: its prompt has to be read
+/// anew there.
+pub const HOMECOMING: Duration = Duration::from_secs(60);
 /// `sticky.idle`.
 pub const STICKY_IDLE: Duration = Duration::from_secs(600);
 /// `sticky.away`.

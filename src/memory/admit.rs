@@ -7,6 +7,7 @@ mod decide;
 mod made;
 mod model;
 mod server;
+mod waits;
 
 use std::time::{Duration, Instant};
 
@@ -57,8 +58,8 @@ pub struct Room {
     pub spill: Option<u32>,
     /// What loads under way still take, at all servers of this box, in KiB: the sum of their [`Server::promised`].
     pub promised: u32,
-    /// How long a cloud that is there for this request usually takes to its first token; `None` without one.
-    pub cloud: Option<Duration>,
+    /// Somebody off this box would get the request: what only costs time here is told, rather than left to the server.
+    pub elsewhere: bool,
 }
 
 /// What becomes of a request at one local server.
@@ -92,7 +93,7 @@ pub enum NoRoom {
     Evicts,
     /// Its model, or another one, is being loaded.
     Loading,
-    /// It would wait for a slot for about this long.
+    /// All slots are taken: one is free in about this long, by what is known of the answers under way.
     Busy(Duration),
     /// The server's cache for tokens is full.
     Tokens,
@@ -112,6 +113,14 @@ pub struct Ticket {
     queued: bool,
     /// Since when it has its first token.
     answers: Option<Instant>,
+}
+
+impl Ticket {
+    /// Whether it found no free slot: it waits at the server.
+    #[must_use]
+    pub const fn is_queued(&self) -> bool {
+        self.queued
+    }
 }
 
 /// How a request that was at the server went.

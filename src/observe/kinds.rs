@@ -59,7 +59,7 @@ impl Outcome {
     }
 }
 
-/// Why a local server's memory keeps a request away.
+/// Why a request does not go to a target that is well: mostly a local server's memory keeps it away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shed {
     /// About to run out.
@@ -74,11 +74,11 @@ pub enum Shed {
     Evicts,
     /// A model is being loaded.
     Loading,
-    /// No slot is free.
+    /// No slot, or place, is free.
     Busy,
     /// The cache for tokens is full.
     Tokens,
-    /// Its model is not loaded, and is loaded meanwhile.
+    /// Its model is not loaded.
     Cold,
 }
 

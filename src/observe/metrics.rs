@@ -244,7 +244,7 @@ impl Metrics {
             let count = self.process.limits[limit as usize].get();
             writeln!(out, "edgeward_limit_hits_total{{limit=\"{}\"}} {count}", limit.as_str())?;
         }
-        let help = "Requests that a local server's memory or slots kept away, by why.";
+        let help = "Requests that a target's memory, slots or places kept away, by why.";
         head(out, "edgeward_shed_requests_total", "counter", help)?;
         for (name, why) in Shed::ALL {
             let count = self.process.shed[why as usize].get();

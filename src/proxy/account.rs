@@ -122,6 +122,18 @@ impl Account {
         self.open.as_ref().and_then(Open::fate)
     }
 
+    /// Whether an attempt has begun that is not over.
+    #[must_use]
+    pub fn is_under_way(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Whether the present attempt found no free slot, and waits at its server.
+    #[must_use]
+    pub fn is_queued(&self) -> bool {
+        self.open.as_ref().is_some_and(Open::is_queued)
+    }
+
     /// What all its attempts have in common.
     #[must_use]
     pub fn terms(&self) -> &Terms {
@@ -150,7 +162,7 @@ impl Account {
     pub fn attempt_begins(&mut self, target: usize, last_resort: bool) -> Result<(), Failure> {
         (self.open, self.spoke) = (None, None);
         self.open = Some(self.terms.begin(target, self.place.take(), last_resort)?);
-        if self.failures.iter().any(|(before, _)| *before == target) {
+        if self.failures.iter().any(|(before, failure)| *before == target && !failure.cause.passes_over()) {
             self.gateway.metrics.retry(target);
         }
         Ok(())
@@ -195,10 +207,13 @@ impl Account {
         let took = open.as_ref().map_or(Duration::ZERO, |open| now() - open.began());
         let news = open.map(|open| open.end(ended_by(counts, wait))).unwrap_or_default();
         let name = self.gateway.name(target);
-        self.gateway.metrics.attempt(target, Some(failure.cause));
         let mistyped = failure.cause == Cause::ModelMissing && self.is_clients_name(target);
-        if failure.cause.fault() != Fault::Downstream {
-            events::attempt_failed(&self.id, name, &failure, took, mistyped);
+        // Who was only passed over did not fail: the request's line names it, and why it was is told by whoever knows.
+        if !failure.cause.passes_over() {
+            self.gateway.metrics.attempt(target, Some(failure.cause));
+            if failure.cause.fault() != Fault::Downstream {
+                events::attempt_failed(&self.id, name, &failure, took, mistyped);
+            }
         }
         let (misconfigured, others): (Vec<_>, Vec<_>) =
             news.into_iter().partition(|news| matches!(news.what, Change::Misconfigured(_)));

@@ -107,6 +107,8 @@ pub struct Exchange {
     /// After how long each candidate's first token is late; empty where hedging is off.
     late_after: Vec<Option<Duration>>,
     hedge: Option<Hedge>,
+    /// When the present attempt is left, as [`Event::Leaves`] says.
+    leaves: Option<(Option<Instant>, Cause)>,
 }
 
 impl Exchange {
@@ -135,6 +137,7 @@ impl Exchange {
             kept: None,
             late_after: Vec::new(),
             hedge: None,
+            leaves: None,
         }
     }
 
@@ -174,7 +177,22 @@ impl Exchange {
     /// Whether some candidate was not asked yet.
     #[must_use]
     pub fn has_fresh(&self) -> bool {
-        self.turns.has_fresh()
+        let mut fresh = self.candidates.iter().skip(self.turns.fresh());
+        fresh.any(|candidate| !self.was_asked(candidate))
+    }
+
+    /// When the time before the commit is used up.
+    #[must_use]
+    pub fn total(&self) -> Instant {
+        self.total
+    }
+
+    /// It stands in the list a second time, and was asked in its first place.
+    fn was_asked(&self, candidate: &Candidate) -> bool {
+        let it = |tried: &Tried| {
+            self.candidates.get(tried.candidate).is_some_and(|it| it.target == candidate.target)
+        };
+        candidate.again && self.tried.iter().any(|tried| it(tried) && !tried.cause.passes_over())
     }
 
     /// Whether nothing more will happen.
@@ -237,7 +255,15 @@ impl Exchange {
             (State::Attempting { n, phase: Phase::Connecting { fresh, .. } }, Event::Waits(wait)) => {
                 let connect = self.candidates.get(n).map_or(Duration::ZERO, |n| n.deadlines.connect);
                 let until = now + wait + connect;
+                // What is waited for here does not make its first token late.
+                if !matches!(self.hedge, Some(Hedge::Running(..))) {
+                    self.hedge = self.late_at(n, now + wait);
+                }
                 self.state = State::Attempting { n, phase: Phase::Connecting { until, fresh } };
+                Action::Wait
+            }
+            (State::Attempting { phase: Phase::Connecting { .. }, .. }, Event::Leaves(at, cause)) => {
+                self.leaves = Some((at, cause));
                 Action::Wait
             }
             (State::Attempting { n, phase }, Event::Stale) => self.stale(n, phase, now),
@@ -365,19 +391,27 @@ impl Exchange {
     }
 
     fn next_turn(&self, last: Option<usize>, now: Instant) -> Turn {
-        let fits =
-            |c: &Candidate| self.window_above.is_none_or(|least| c.context.is_none_or(|has| has > least));
+        let fits = |c: &Candidate| {
+            self.window_above.is_none_or(|least| c.context.is_none_or(|has| has > least))
+                && !self.was_asked(c)
+        };
         self.turns.next(last, &self.candidates, fits, self.total, now)
     }
 
     fn attempt(&mut self, n: usize, now: Instant) -> Action {
         let Some(candidate) = self.candidates.get(n) else { return self.refuse(Cause::Internal) };
         let until = now + candidate.deadlines.connect;
-        let late_after = self.late_after.get(n).copied().flatten();
-        self.hedge = late_after.and_then(|after| now.checked_add(after)).map(Hedge::Due);
+        self.hedge = self.late_at(n, now);
+        self.leaves = None;
         self.turns.asked(n);
         self.state = State::Attempting { n, phase: Phase::Connecting { until, fresh: false } };
         Action::Connect { candidate: n, fresh: false }
+    }
+
+    /// When its first token is late, if it begins then.
+    fn late_at(&self, n: usize, begins: Instant) -> Option<Hedge> {
+        let after = self.late_after.get(n).copied().flatten()?;
+        begins.checked_add(after).map(Hedge::Due)
     }
 
     fn asked(&mut self, n: usize, until: Instant, may: bool, now: Instant) -> Action {
@@ -403,15 +437,21 @@ impl Exchange {
         let Some(candidate) = self.candidates.get(n) else { return self.refuse(Cause::Internal) };
         let (d, allowance) = (&candidate.deadlines, self.allowance(candidate));
         // Nobody is left to turn to: a silent start may be a model being loaded, which is worth waiting for.
-        let last = !self.turns.has_fresh();
-        let load = if last && candidate.loads { d.load } else { Duration::ZERO };
+        let loads = !self.has_fresh() && candidate.loads || matches!(self.leaves, Some((None, _)));
+        let load = if loads { d.load } else { Duration::ZERO };
         let (wait, cause) = match candidate.delivery {
             // The first byte is the last one: only the whole answer's time is known.
             Delivery::Whole => (d.answer.unwrap_or(d.total).max(load), Cause::TimeoutAnswer),
             Delivery::Streamed | Delivery::Collected if load > allowance => (load, Cause::TimeoutLoad),
             Delivery::Streamed | Delivery::Collected => (allowance, Cause::TimeoutFirstToken),
         };
-        let clock = TokenClock { until: now + wait, allowance, cause };
+        let clock = match (self.leaves, candidate.delivery) {
+            (Some((Some(at), cause)), Delivery::Streamed | Delivery::Collected) => {
+                TokenClock { until: at, allowance, cause }
+            }
+            // Nothing tells whether an answer that comes whole has begun: it is not given up for a wait.
+            _ => TokenClock { until: now + wait, allowance, cause },
+        };
         self.state = State::Attempting { n, phase: Phase::AwaitingHead { clock, fresh } };
         Action::Send
     }
@@ -581,7 +621,8 @@ impl Exchange {
 
     fn exhausted(&mut self) -> Action {
         let last = self.tried.last().map(|tried| tried.cause);
-        let all_empty = !self.tried.is_empty() && self.tried.iter().all(|tried| tried.cause == Cause::Empty);
+        let mut asked = self.tried.iter().filter(|tried| !tried.cause.passes_over()).peekable();
+        let all_empty = asked.peek().is_some() && asked.all(|tried| tried.cause == Cause::Empty);
         let action = match (last, self.kept) {
             (_, Some(Emptiness::StopWithTokens)) => Action::PassEmpty,
             (_, Some(_)) if all_empty => Action::PassEmpty,

@@ -43,6 +43,8 @@ fn candidate(target: usize) -> Candidate {
         reluctant: false,
         last_resort: false,
         memory: crate::memory::admit::Admission::Goes,
+        patience: None,
+        again: false,
     }
 }
 

@@ -1,8 +1,10 @@
 //! What local servers have: asked of them, kept for the process, and what follows for a request.
 //!
-//! `asking` asks, [`room`] decides about one request by what was said, [`warm`] loads a model beside the requests.
+//! `asking` asks, [`room`] decides about one request by what was said, [`home`] waits until that is yes, [`warm`] loads a
+//! model beside the requests.
 
 mod asking;
+pub mod home;
 pub mod room;
 pub mod warm;
 

@@ -137,6 +137,12 @@ impl Open {
         self.bound.as_ref().map(Bound::fate)
     }
 
+    /// Whether it found no free slot, and waits at its server.
+    #[must_use]
+    pub fn is_queued(&self) -> bool {
+        self.held.as_ref().is_some_and(Held::is_queued)
+    }
+
     /// The client's answer has begun; `after`: its first token, `None` where it is passed on as it comes.
     pub fn answered(&mut self, after: Option<Duration>, at: Instant) {
         self.spoke(after, at);

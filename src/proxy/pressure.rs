@@ -83,7 +83,7 @@ fn room(decision: &Decision, sample: &Sample, terms: &Terms) -> Room {
     let (free, total, floor) =
         device.or(own).map_or((None, None, 0), |(f, t, floor)| (Some(f), Some(t), floor));
     let spill = device.and(own.as_ref().map(above));
-    Room { pressure: decision.pressure, free, total, floor, spill, promised: 0, cloud: None }
+    Room { pressure: decision.pressure, free, total, floor, spill, promised: 0, elsewhere: false }
 }
 
 /// Watches for as long as edgeward runs; a changed `[memory]` counts at the next look.

@@ -36,8 +36,11 @@ pub fn all_failed(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)],
                 | Cause::TimeoutTotal
         )
     };
-    let busy =
-        |cause| matches!(cause, Cause::Loading | Cause::Overloaded | Cause::RateLimited | Cause::Suspended);
+    let busy = |cause: Cause| {
+        let passes =
+            matches!(cause, Cause::Loading | Cause::Overloaded | Cause::RateLimited | Cause::Suspended);
+        passes || cause.passes_over()
+    };
     let short = |cause| matches!(cause, Cause::Exhausted | Cause::NoBuffer);
     let (status, code) = if cause == Cause::TimeoutTotal || causes().all(timeout) {
         (504, "deadline")
@@ -110,7 +113,8 @@ pub fn retry_after(
     model: &str,
     failures: &[(usize, Failure)],
 ) -> Option<Duration> {
-    if failures.iter().any(|(_, failure)| !matches!(failure.cause, Cause::RateLimited | Cause::Suspended)) {
+    let passes = |cause: Cause| matches!(cause, Cause::RateLimited | Cause::Suspended) || cause.passes_over();
+    if failures.iter().any(|(_, failure)| !passes(failure.cause)) {
         return None;
     }
     let at = now();

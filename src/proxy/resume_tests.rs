@@ -108,6 +108,8 @@ fn those_who_failed_are_not_asked_again_and_each_is_asked_in_its_own_dialect() {
             wire: Dialect::OpenaiCompletions,
             inlined: false,
             memory: crate::memory::admit::Admission::Goes,
+            patience: None,
+            again: false,
             deadlines: Deadlines::default(),
             context: None,
             loads: false,

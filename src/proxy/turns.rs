@@ -56,10 +56,10 @@ impl Turns {
         Turns::new(self.policy.clone(), self.seed, candidates)
     }
 
-    /// Whether some candidate was not asked yet.
+    /// From this candidate on none was asked yet.
     #[must_use]
-    pub fn has_fresh(&self) -> bool {
-        self.fresh < self.past.len()
+    pub fn fresh(&self) -> usize {
+        self.fresh
     }
 
     /// The candidate is asked.

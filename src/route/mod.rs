@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 
 use crate::config::{
-    CommitOn, Config, Deadlines, Egress, Kind, ModelName, OnBreak, OnEmptyStop, Place, Sticky, Target,
+    After, CommitOn, Config, Deadlines, Egress, Kind, ModelName, OnBreak, OnEmptyStop, Place, Sticky, Target,
 };
 use crate::dialect::Dialect;
 use crate::dialect::collect::collects;
@@ -77,6 +77,10 @@ pub struct Candidate {
     pub last_resort: bool,
     /// Whether its memory has room for the request, as far as was known when the plan was made.
     pub memory: Admission,
+    /// For so long it may keep the request waiting while it is busy or loads the model, before the next one gets it.
+    pub patience: Option<After>,
+    /// It stands before, too, where it is waited for: asked here only where it was left there without being asked.
+    pub again: bool,
 }
 
 /// What routing knows of a request.
@@ -144,6 +148,28 @@ pub struct State {
     /// each have a target of their own.
     turns: Vec<Turns>,
     conversations: sticky::Table,
+    /// The conversation that is on its way home.
+    homecoming: Option<Homecoming>,
+}
+
+/// A conversation's turn that was sent home.
+#[derive(Clone, Copy, Debug)]
+struct Homecoming {
+    conversation: u64,
+    since: Instant,
+    /// It tries a server that failed: if that fails again it is not about the conversation.
+    tries: bool,
+}
+
+/// What was before an answer that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing.
+    Nothing,
+    /// Its home, which is well, was left: it was busy, loaded a model, or was short of memory.
+    Left,
+    /// Others failed.
+    Failed,
 }
 
 impl State {
@@ -157,6 +183,7 @@ impl State {
             names: config.targets.iter().map(|target| target.name.clone()).collect(),
             turns: vec![Turns::new(config.targets.len()); limits::TURNS_ROWS],
             conversations: sticky::Table::default(),
+            homecoming: None,
         }
     }
 
@@ -173,12 +200,31 @@ impl State {
         renewed
     }
 
-    /// The answer of `target` has begun. `failed_over`: others of this plan failed before it.
-    pub fn committed(&mut self, plan: &Plan, target: usize, failed_over: bool, now: Instant) {
-        if let Some(key) = plan.conversation {
-            let away = failed_over || plan.is_away(target);
-            self.conversations.served(key, target, away, &self.policy, now);
+    /// The answer of `target` has begun. Its conversation stays there, unless its home is well and was only left for now.
+    pub fn committed(&mut self, plan: &Plan, target: usize, before: Before, now: Instant) {
+        let Some(key) = plan.conversation else { return };
+        let came = self.homecoming.take_if(|coming| coming.conversation == key);
+        let full = plan.full.iter().any(|full| !plan.is_away(full.target));
+        let away = match before {
+            Before::Left => return,
+            Before::Nothing if full && plan.is_away(target) => return,
+            Before::Nothing => plan.is_away(target),
+            Before::Failed => true,
+        };
+        let again = away && came.is_some_and(|came| !came.tries);
+        self.conversations.served(key, target, (away, again), &self.policy, now);
+    }
+
+    /// Whether this conversation may go home now: one at a time, since its whole prompt has to be read anew there.
+    fn comes_home(&mut self, conversation: u64, tries: bool, now: Instant) -> bool {
+        let busy = self.homecoming.is_some_and(|other| {
+            let since = now.saturating_duration_since(other.since);
+            other.conversation != conversation && since < limits::HOMECOMING
+        });
+        if !busy {
+            self.homecoming = Some(Homecoming { conversation, since: now, tries });
         }
+        !busy
     }
 
     /// Whose turn it is for this model.
@@ -204,9 +250,9 @@ impl State {
         Some(hash.finish())
     }
 
-    /// Where it stays, and when it was last served there.
-    fn sticky(&self, conversation: u64, now: Instant) -> Option<(usize, Instant)> {
-        self.conversations.seat(conversation, &self.policy, now)
+    /// Where it stays.
+    fn sticky(&self, conversation: u64, now: Instant) -> Option<sticky::Stay> {
+        self.conversations.stay(conversation, &self.policy, now)
     }
 }
 
@@ -235,9 +281,9 @@ pub struct Plan {
     pub egress: Egress,
     /// The position of its route in the configuration, if it has one.
     pub route: Option<usize>,
-    /// Its model is to be loaded there, in the position of a candidate, while somebody off the box answers: it would be
-    /// asked first if the model were loaded.
-    pub warms: Option<usize>,
+    /// Who would be asked first if it were not busy, did not have to load the model, and had memory for it; not among
+    /// `candidates` in that place.
+    pub first_choice: Option<Candidate>,
     /// Targets of the group and region that it would be served in if all were well.
     home: Vec<usize>,
 }
@@ -275,6 +321,30 @@ impl Plan {
         !self.home.contains(&target)
     }
 
+    /// Who is waited for stands first from here on, and once more behind those who are asked in its stead.
+    pub fn home_first(&mut self) {
+        let Some(near) = self.first_choice.take() else { return };
+        match self.candidates.iter().position(|candidate| candidate.target == near.target) {
+            // It was free when the plan was made.
+            Some(0) => {
+                if let Some(first) = self.candidates.first_mut() {
+                    (first.again, first.hedge) = (true, false);
+                }
+                self.candidates.rotate_left(1);
+            }
+            Some(at) => {
+                if let Some(later) = self.candidates.get_mut(at) {
+                    later.again = true;
+                }
+            }
+            None => {
+                self.candidates.push(Candidate { patience: None, again: true, hedge: false, ..near.clone() })
+            }
+        }
+        self.candidates.insert(0, near);
+        self.candidates.truncate(limits::CANDIDATES_MAX);
+    }
+
     /// The first of those at home that its memory sends this request away from, if anybody else gets it.
     #[must_use]
     pub fn shed(&self) -> Option<&Candidate> {
@@ -287,6 +357,9 @@ impl Plan {
     /// For whose room this request waits: nobody who is fit has any.
     #[must_use]
     pub fn waits_for(&self) -> Option<&Candidate> {
+        if self.candidates.first().is_some_and(|first| first.patience.is_some()) {
+            return None;
+        }
         let better =
             |full: &&Candidate| self.candidates.first().is_none_or(|now| now.reluctant && !full.reluctant);
         self.full.first().filter(better)

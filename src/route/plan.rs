@@ -1,5 +1,7 @@
 //! The plan of one request: who is asked in which order, and why everyone else is not.
 
+mod home;
+
 use std::time::{Duration, Instant};
 
 use super::passed::{Capability, Passed, is_short};
@@ -16,7 +18,8 @@ use crate::memory::admit::{Admission, NoRoom};
 /// Plans one request.
 ///
 /// Groups come in the route's order, else the router's; inside a group the own region first, and then by weights. A
-/// conversation's later turns stay where its earlier ones were. Who answers only badly is asked after those, then who
+/// conversation's later turns stay where its earlier ones were. Who is busy or has to load a model is waited for, before
+/// somebody farther away gets the request. Who answers only badly is asked after those, then who
 /// would have to load a model first, or has no free slot, then who is misconfigured or waits for this box's clock, and
 /// rather than nobody who rests after failures; last, once there is memory again, whose box is short of it.
 #[must_use]
@@ -36,7 +39,7 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
         conversation: state.conversation(ask),
         egress,
         route: chosen,
-        warms: None,
+        first_choice: None,
         home: Vec::new(),
     };
     let judge = Judge { images: &config.images, store, ask, egress, now };
@@ -75,18 +78,22 @@ pub fn plan(config: &Config, store: &Store, state: &mut State, ask: &Ask<'_>, no
         plan.home = at_home.map(|(_, _, index)| *index).collect();
     }
     let named = ask.later().then_some(plan.conversation).flatten();
-    let stays = named.and_then(|key| state.sticky(key, now));
+    let stays = named.and_then(|key| home::stays(config, state, key, &seats, &plan.home, now));
     let hedge = route.and_then(|route| route.hedge).unwrap_or(config.hedge.enabled);
     let terms = Terms { config, route, ask };
     let seats = match state.turns(&ask.call.model) {
         Some(turns) => order(seats, turns, groups, stays),
         None => seats,
     };
-    let cold = |seat: &Seat| seat.rank == Rank::Cold && matches!(seat.memory, Admission::Loads(_));
-    let off_the_box =
-        |seat: &Seat| config.targets.get(seat.target()).is_some_and(|target| target.place != Place::Local);
-    let others = seats.first().is_some_and(|seat| seat.rank < Rank::Cold && off_the_box(seat));
-    plan.warms = seats.iter().position(|seat| others && cold(seat) && plan.home.contains(&seat.target()));
+    let stays = stays.map(|(target, _)| target);
+    if let Some((seat, after)) = home::awaited(config, &seats, &full, stays) {
+        plan.first_choice = terms.candidates(vec![seat], false).pop().map(|near| Candidate {
+            patience: Some(after),
+            hedge: hedge
+                && seats.iter().any(|other| other.target() != seat.target() && other.rank == Rank::Fit),
+            ..near
+        });
+    }
     plan.candidates = terms.candidates(seats, hedge);
     plan.full = terms.candidates(sorted(full, |seat| (seat.rank, seat.place)), false);
     plan
@@ -114,6 +121,8 @@ struct Seat {
     first_token: Option<Duration>,
     back_since: Option<Instant>,
     trial: bool,
+    /// A trial after failures, of which one at a time is let through.
+    half_open: bool,
     memory: Admission,
 }
 
@@ -225,6 +234,7 @@ impl Judge<'_> {
             first_token: summary.first_token,
             back_since: summary.back_since,
             trial: matches!(summary.standing, Standing::Trial(_)),
+            half_open: summary.standing == Standing::Trial(Why::HalfOpen),
         })
     }
 }
@@ -381,6 +391,8 @@ impl Terms<'_> {
             reluctant: !fit,
             last_resort: false,
             memory: Admission::Goes,
+            patience: None,
+            again: false,
         }
     }
 }

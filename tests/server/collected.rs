@@ -196,7 +196,7 @@ async fn silent_for(silence: u64, works: bool) -> SimServer {
                 computed.set(computed.get() + u64::from(works));
                 let decoded = computed.get();
                 json(format!(
-                    r#"[{{"id":0,"n_ctx":4096,"is_processing":true,"next_token":[{{"n_decoded":{decoded}}}]}}]"#
+                    r#"[{{"id":0,"n_ctx":4096,"is_processing":false,"next_token":[{{"n_decoded":{decoded}}}]}}]"#
                 ))
             }
             _ => parse(&format!("WAIT {silence}\nSSE\n{}D [DONE]\nEND", token("late"))).unwrap(),

@@ -17,6 +17,7 @@ mod cancel;
 mod collected;
 mod deaths;
 mod dying;
+mod elsewhere;
 mod endpoints;
 mod health;
 mod hedges;

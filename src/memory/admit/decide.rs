@@ -1,6 +1,6 @@
 //! What becomes of a request: the rules, in the order in which they are asked.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::server::{Server, key};
 use super::{Admission, Asked, NoRoom, Room, Runner};
@@ -72,10 +72,6 @@ impl Server {
         self.model(key(self.kind, asked.model)).is_some_and(|model| model.unlisted)
     }
 
-    fn is_loading(&self, key: u64, now: Instant) -> bool {
-        self.loading(now).is_some() && self.load.as_ref().is_some_and(|load| load.key == key)
-    }
-
     /// Whether Ollama would load a resident model again for other options (`needsReload` in `server/sched.go`).
     fn differs(&self, resident: &Resident, asked: &Asked<'_>, room: &Room) -> bool {
         if self.kind != Kind::Ollama {
@@ -142,7 +138,7 @@ impl Server {
         if self.loading(now).is_some() {
             let same = self.is_loading(key, now);
             // Without anybody else it waits at the server for the same load.
-            let waits = same && room.cloud.is_none();
+            let waits = same && !room.elsewhere;
             return if waits { Admission::Goes } else { Admission::Not(NoRoom::Loading) };
         }
         let predicted = self.predicted(asked, room);
@@ -178,7 +174,7 @@ impl Server {
         }
         if fits(without_idle.saturating_add(busy), part) {
             // Ollama waits until they have ended, and lets everybody wait behind it meanwhile.
-            let waits = room.cloud.is_none() && evicts;
+            let waits = !room.elsewhere && evicts;
             return if waits { Admission::Loads(need) } else { Admission::Not(NoRoom::Evicts) };
         }
         Admission::Not(NoRoom::TooLarge { need, free: without_idle })
@@ -192,8 +188,10 @@ impl Server {
         }
         self.grows(key, asked, room, now).or_else(|| {
             // All of these only cost time; without anybody else that is better spent at the server.
-            let cloud = room.cloud?;
-            self.waits(key, cloud, now).or_else(|| self.is_full(tokens, now))
+            if !room.elsewhere {
+                return None;
+            }
+            self.waits(key, now).or_else(|| self.is_full(tokens, now))
         })
     }
 
@@ -208,22 +206,20 @@ impl Server {
         (need > free).then_some(NoRoom::TooLarge { need, free })
     }
 
-    /// It would wait for longer than a cloud takes.
-    fn waits(&self, key: u64, cloud: Duration, now: Instant) -> Option<NoRoom> {
-        let service = self.model(key).map_or(crate::limits::ADMIT_SERVICE, super::model::Model::service);
+    /// It would wait for a slot.
+    fn waits(&self, key: u64, now: Instant) -> Option<NoRoom> {
         if self.kind == Kind::Vllm {
             let waiting = self.cache_is_short(ADMIT_CACHE, now)?;
-            let wait = service.saturating_mul(waiting.max(1)) / self.there(key, now).max(1);
-            return (wait > cloud).then_some(NoRoom::Busy(wait));
+            let wait = self.service(key).saturating_mul(waiting.max(1)) / self.there(key, now).max(1);
+            return Some(NoRoom::Busy(wait));
         }
         let slots = self.known_slots(key)?;
-        let ahead = self.there(key, now).checked_sub(slots)?;
+        let beyond = self.there(key, now).checked_sub(slots)?;
         let tried = |at: Instant| now.saturating_duration_since(at) < ADMIT_EXPLORE;
-        if ahead == 0 && !self.slots_are_told() && !self.explored.is_some_and(tried) {
+        if beyond == 0 && !self.slots_are_told() && !self.explored.is_some_and(tried) {
             return None;
         }
-        let wait = service.saturating_mul(ahead.saturating_add(1)) / slots.max(1);
-        (wait > cloud).then_some(NoRoom::Busy(wait))
+        Some(NoRoom::Busy(self.slot_in(key, slots, 0, now)))
     }
 
     /// Its tokens find no place beside those that are there. Alone it goes: whether it is too long the server says.

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::Runner;
 use crate::limits::{
-    ADMIT_IMAGE_SPIKE, ADMIT_OUTPUT, ADMIT_OUTPUTS, ADMIT_SERVICE, ADMIT_SHAPE_AGAIN, NEED_FADE,
-    NEED_RATIO_MAX, NEED_RATIO_MIN, NEED_RATIO_OOM,
+    ADMIT_IMAGE_SPIKE, ADMIT_OUTPUT, ADMIT_OUTPUTS, ADMIT_SHAPE_AGAIN, NEED_FADE, NEED_RATIO_MAX,
+    NEED_RATIO_MIN, NEED_RATIO_OOM,
 };
 use crate::memory::need::{Shape, share};
 
@@ -40,8 +40,11 @@ pub(super) struct Model {
     /// The longest prompt that it survived, in tokens.
     pub longest: u64,
     outputs: Outputs,
-    /// Milliseconds that a request holds its slot, on average; 0: not known.
+    /// Milliseconds that a request holds its slot, near the shortest of late: who is sent away because of it would have
+    /// waited for longer. 0: not known.
     service: u32,
+    /// How long it took to load last; of a load that was given up, for how long it had been under way, and when that was.
+    load: Option<(Duration, Option<Instant>)>,
     /// What requests took beyond what was loaded, in KiB: any request's, and one's with an image.
     grew: [Option<(u32, Instant)>; 2],
 }
@@ -64,6 +67,7 @@ impl Model {
             longest: 0,
             outputs: Outputs::default(),
             service: 0,
+            load: None,
             grew: [None; 2],
         }
     }
@@ -84,11 +88,9 @@ impl Model {
         usual.map_or(Self::unknown_output(most), |usual| usual.min(most.unwrap_or(u64::MAX)))
     }
 
-    pub fn service(&self) -> Duration {
-        match self.service {
-            0 => ADMIT_SERVICE,
-            ms => Duration::from_millis(ms.into()),
-        }
+    /// How long a request holds its slot at least, as far as that is known.
+    pub fn service(&self) -> Option<Duration> {
+        (self.service > 0).then(|| Duration::from_millis(self.service.into()))
     }
 
     /// It is asked for. What was learned too long ago to hold is forgotten.
@@ -130,10 +132,32 @@ impl Model {
             let ms = u32::try_from(held.as_millis()).unwrap_or(u32::MAX).max(1);
             self.service = match self.service {
                 0 => ms,
-                before => before - before / 8 + ms / 8,
+                before if ms < before => before - (before - ms) / 2,
+                before => before + (ms - before) / 16,
             }
             .max(1);
         }
+    }
+
+    /// It was loaded in this time.
+    pub fn loaded_in(&mut self, took: Duration) {
+        self.load = Some((took, None));
+    }
+
+    /// A load of it ended without it after this time: it takes longer, or cannot be told. Forgotten after a while: who is
+    /// sent away for it can never show that it was chance.
+    pub fn given_up_after(&mut self, spent: Duration, now: Instant) {
+        let known = self.load_time(now);
+        if known.is_none_or(|known| spent > known) {
+            self.load = Some((spent, Some(now)));
+        }
+    }
+
+    /// How long it takes to load, or longer than that; `None`: not known.
+    pub fn load_time(&self, now: Instant) -> Option<Duration> {
+        let (took, given_up) = self.load?;
+        let holds = given_up.is_none_or(|at| now.saturating_duration_since(at) < NEED_FADE);
+        holds.then_some(took)
     }
 
     /// A request made memory grow by this much.

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use super::model::Model;
 use super::{Asked, Outcome, Settings, Ticket, Went};
 use crate::config::Kind;
-use crate::limits::{ADMIT_FACTS, ADMIT_LOAD, ADMIT_MODELS, ADMIT_RESIDENT, ADMIT_STALE, ADMIT_UNLISTED};
+use crate::limits::{
+    ADMIT_FACTS, ADMIT_LOAD, ADMIT_MODELS, ADMIT_RESIDENT, ADMIT_RUNNING, ADMIT_STALE, ADMIT_UNLISTED,
+};
 use crate::memory::facts::{Facts, Resident, bare};
 
 /// One local server. Of bounded size. What was learned outlives what is known of this moment.
@@ -39,6 +41,8 @@ pub struct Server {
     /// What was loaded last and is not in a list yet, and when that was.
     loaded: Option<(u64, Instant)>,
     pub(super) in_flight: u32,
+    /// Of these the models and the beginnings, as far as there is room for them.
+    pub(super) running: heapless::Vec<(u64, Instant), ADMIT_RUNNING>,
     /// Tokens, of all that are there.
     pub(super) reserved: u64,
     /// When one was last sent beyond the slots that are known.
@@ -100,6 +104,7 @@ impl Server {
             load: None,
             loaded: None,
             in_flight: 0,
+            running: heapless::Vec::new(),
             reserved: 0,
             explored: None,
         }
@@ -235,6 +240,8 @@ impl Server {
             key
         });
         self.in_flight = self.in_flight.saturating_add(1);
+        // One that finds no room here counts as one of others', of which the beginning is not known.
+        let _full = self.running.push((key, now));
         self.reserved = self.reserved.saturating_add(tokens);
         Ticket { model, tokens, image: asked.image, started: now, queued, answers: None }
     }
@@ -255,6 +262,12 @@ impl Server {
     pub fn ends(&mut self, ticket: Ticket, outcome: &Outcome, now: Instant) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.reserved = self.reserved.saturating_sub(ticket.tokens);
+        let began = |(key, began): &(u64, Instant)| {
+            *began == ticket.started && ticket.model.is_none_or(|model| model == *key)
+        };
+        if let Some(at) = self.running.iter().position(began) {
+            self.running.remove(at);
+        }
         let Some(model) = self.of(&ticket) else { return };
         model.touch(now);
         model.in_flight = model.in_flight.saturating_sub(1);
@@ -292,13 +305,15 @@ impl Server {
     pub fn load_ended(&mut self, went: Went, now: Instant) {
         let in_time = self.loading(now).is_some();
         let Some(load) = self.load.take() else { return };
+        let spent = now.saturating_duration_since(load.since);
         let model = self.models.iter_mut().find(|model| model.key == load.key);
         match went {
             Went::Loaded(took) => {
-                if let (Some(model), Some(took), Some(predicted), true) =
-                    (model, took, load.predicted, in_time)
-                {
-                    model.took(predicted, took, load.alone);
+                if let Some(model) = model {
+                    model.loaded_in(spent);
+                    if let (Some(took), Some(predicted), true) = (took, load.predicted, in_time) {
+                        model.took(predicted, took, load.alone);
+                    }
                 }
                 self.loaded = Some((load.key, now));
                 // Until the server says it itself.
@@ -317,7 +332,12 @@ impl Server {
                 self.resident.clear();
                 self.silent = true;
             }
-            Went::Failed => self.silent = true,
+            Went::Failed => {
+                self.silent = true;
+                if let Some(model) = model {
+                    model.given_up_after(spent, now);
+                }
+            }
         }
     }
 

@@ -28,7 +28,7 @@ fn room() -> Room {
         floor: GIB,
         spill: None,
         promised: 0,
-        cloud: Some(Duration::from_millis(800)),
+        elsewhere: true,
     }
 }
 
@@ -41,7 +41,7 @@ fn free(kib: u32) -> Room {
 }
 
 fn alone() -> Room {
-    Room { cloud: None, ..room() }
+    Room { elsewhere: false, ..room() }
 }
 
 fn resident(name: &str, size: u32) -> Resident {

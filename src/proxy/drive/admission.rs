@@ -1,18 +1,22 @@
-//! Before the first attempt: whether the client's budget has something left, and a place where all are taken.
+//! Before an attempt: whether the client's budget has something left, a place where all are taken, and how long a box that
+//! is well is waited for.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::Driver;
 use crate::cause::{Cause, Failure};
-use crate::limits::CANDIDATES_MAX;
+use crate::config::After;
+use crate::limits::{self, CANDIDATES_MAX};
 use crate::memory::admit::Admission;
-use crate::observe::{Limit, Outcome, memory_events};
+use crate::observe::{Limit, Outcome, Shed, memory_events};
 use crate::proxy::exchange::{Action, Event};
-use crate::proxy::facts::{room, warm};
+use crate::proxy::facts::home::{BY_ITSELF, Home, Ready};
+use crate::proxy::facts::room;
 use crate::proxy::{refusal, spending};
 use crate::route::budget::Exhausted;
-use crate::route::{self, Passed};
+use crate::route::{self, Before, Passed};
 use crate::time::now;
 
 impl Driver {
@@ -102,26 +106,118 @@ impl Driver {
         None
     }
 
-    /// Tells who was passed over for the want of memory, and has its model loaded meanwhile where there is room for it.
-    fn sent_away(&mut self) {
-        if let Some((target, memory)) = self.plan.shed().map(|shed| (shed.target, shed.memory)) {
-            self.tell_shed(target, memory);
+    /// The target is busy, or has to load the model, and somebody else may answer: it is waited for, so long as
+    /// `[elsewhere] after` says. `Some`: what to do instead of asking it.
+    pub(super) async fn home_ready(&mut self, target: usize) -> Option<Action> {
+        let candidate = self.plan.candidates.get(self.attempt.candidate)?;
+        let (after, load) = (candidate.patience?, candidate.deadlines.load);
+        let gateway = Rc::clone(&self.job.gateway);
+        let (at, total) = (now(), self.pace.exchange.total());
+        let until = match after {
+            After::Time(time) => total.min(self.job.began + time),
+            After::Never => total,
+        };
+        let home = Home {
+            gateway: &gateway,
+            wants: self.account.terms().wants.clone(),
+            target,
+            lane: *gateway.lanes.get(target)?,
+            dialect: self.job.call.dialect,
+            client: self.client(),
+            priority: self.job.priority,
+            load,
+            until,
+        };
+        self.pace.exchange.on(Event::Waits(until.saturating_duration_since(at)), at);
+        let (place, itself) = match self.pace.run(home.ready(at)).await {
+            Ok(Ready::Now(place)) => (place, false),
+            Ok(Ready::ToLoad(place)) => (place, true),
+            Ok(Ready::Left(left)) => {
+                if let Some((reason, why)) = &left.told {
+                    self.tell_shed(target, *reason, why);
+                }
+                return Some(self.failed(left.failure));
+            }
+            Err(action) => return Some(action),
+        };
+        self.account.has_place(place);
+        let at = now();
+        self.pace.exchange.on(Event::Waits(Duration::ZERO), at);
+        if itself {
+            let leaves = (after != After::Never).then_some(until);
+            self.pace.exchange.on(Event::Leaves(leaves, Cause::NotLoaded), at);
         }
-        let gateway = &self.job.gateway;
-        if let Some(cold) = self.plan.warms.and_then(|cold| self.plan.candidates.get(cold)) {
-            let (wants, dialect) = (&self.account.terms().wants, self.job.call.dialect);
-            warm::start(gateway, wants, dialect, cold);
+        None
+    }
+
+    /// The attempt that has begun waits at its server for a slot: others found more than are known there. It shows soon, or
+    /// another target gets the request; where there is none it waits as long as it may: behind others no first token is late.
+    pub(super) fn queued_there(&mut self) {
+        if !self.account.is_queued() {
+            return;
+        }
+        let (at, total) = (now(), self.pace.exchange.total());
+        let until = match self.patience() {
+            Some(After::Time(after)) => {
+                (self.job.began + after).max(at + limits::ADMIT_EXPLORE_WAIT).min(total)
+            }
+            Some(After::Never) => total,
+            None if self.pace.exchange.has_fresh() => return,
+            None => total,
+        };
+        self.pace.exchange.on(Event::Leaves(Some(until), Cause::Busy), at);
+    }
+
+    fn patience(&self) -> Option<After> {
+        self.plan.candidates.get(self.attempt.candidate)?.patience
+    }
+
+    /// An attempt has been left that waited at its server: tells why.
+    pub(super) fn tell_left(&mut self, target: usize, failure: &Failure) {
+        let reason = match failure.cause {
+            Cause::Busy => Shed::Busy,
+            Cause::NotLoaded => Shed::Cold,
+            _ => return,
+        };
+        let by_itself = !self.job.gateway.config.memory.warm_up && reason == Shed::Cold;
+        let alone = if by_itself { BY_ITSELF } else { "" };
+        self.tell_shed(target, reason, &format!("{}{alone}", failure.cause.in_words()));
+    }
+
+    /// What was before the answer that begins now.
+    pub(super) fn before(&self) -> Before {
+        let others = self
+            .account
+            .failures()
+            .iter()
+            .filter(|(failed, failure)| *failed != self.target() && failure.cause != Cause::Hedged);
+        let (mut left, mut failed) = (false, false);
+        others.for_each(|(_, failure)| {
+            left |= failure.cause.passes_over();
+            failed |= !failure.cause.passes_over();
+        });
+        match (failed, left) {
+            (true, _) => Before::Failed,
+            (false, true) => Before::Left,
+            (false, false) => Before::Nothing,
         }
     }
 
-    fn tell_shed(&mut self, target: usize, memory: Admission) {
-        let gateway = &self.job.gateway;
-        if let Some((reason, why)) = room::why(memory) {
-            self.account.shed(reason);
-            gateway.metrics.shed(reason);
-            let pressure = room::pressure(gateway);
-            memory_events::request_shed(&self.job.id, gateway.name(target), &why, pressure);
+    /// Tells who was passed over for the want of memory, where nobody waits for it.
+    fn sent_away(&mut self) {
+        if self.patience().is_none()
+            && let Some(shed) = self.plan.shed()
+            && let Some((reason, why)) = room::why(shed.memory)
+        {
+            self.tell_shed(shed.target, reason, &why);
         }
+    }
+
+    fn tell_shed(&mut self, target: usize, reason: Shed, why: &str) {
+        self.account.shed(reason);
+        let gateway = &self.job.gateway;
+        gateway.metrics.shed(reason);
+        memory_events::request_shed(&self.job.id, gateway.name(target), why, room::pressure(gateway));
     }
 
     /// Whether the memory of `target` has room for the attempt that is to begin there. Where memory is short, and nobody
@@ -129,7 +225,7 @@ impl Driver {
     pub(super) async fn memory_room(&mut self, target: usize) -> Option<Action> {
         let gateway = Rc::clone(&self.job.gateway);
         let wants = &self.account.terms().wants;
-        let memory = room::admission(&gateway, wants, target, None, now());
+        let memory = room::admission(&gateway, wants, target, false, now());
         let Admission::Not(why) = memory else { return None };
         let others = self.pace.exchange.has_fresh();
         if !route::is_short(why) {
@@ -148,8 +244,16 @@ impl Driver {
                 Err(action) => return Some(action),
             }
         }
-        if self.plan.shed().is_none_or(|shed| shed.target != target) {
-            self.tell_shed(target, memory);
+        let told = self
+            .account
+            .failures()
+            .iter()
+            .any(|(left, failure)| *left == target && failure.cause.passes_over());
+        if !told
+            && self.plan.shed().is_none_or(|shed| shed.target != target)
+            && let Some((reason, words)) = room::why(memory)
+        {
+            self.tell_shed(target, reason, &words);
         }
         Some(self.failed(Failure::with(Cause::Suspended, &Passed::Memory(why).in_words())))
     }

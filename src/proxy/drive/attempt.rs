@@ -39,6 +39,9 @@ impl Driver {
         }
         // A stale connection's successor is the same attempt.
         if !fresh {
+            if let Some(action) = self.home_ready(target).await {
+                return action;
+            }
             if let Some(action) = self.place_after_failures(target).await {
                 return action;
             }
@@ -48,6 +51,7 @@ impl Driver {
             if let Err(failure) = self.account.attempt_begins(target, self.is_last_resort()) {
                 return self.failed(failure);
             }
+            self.queued_there();
         }
         self.pace.fate = self.account.fate();
         self.pace.works = self.works(target);

@@ -110,12 +110,12 @@ impl Job {
         let full = |target: usize| {
             gateway.lanes.get(target).is_some_and(|lane| !gateway.process.places.is_free(*lane))
         };
-        let cloud = std::cell::OnceCell::new();
+        let elsewhere = std::cell::OnceCell::new();
         let memory = |target: usize| {
             let watched = gateway.locals.get(target).is_some_and(Option::is_some);
             let Some(wants) = wants.filter(|_| watched) else { return Admission::Goes };
-            let cloud = cloud.get_or_init(|| room::cloud(gateway, &self.call, self.egress, at));
-            room::admission(gateway, wants, target, *cloud, at)
+            let others = elsewhere.get_or_init(|| room::elsewhere(gateway, &self.call, self.egress, at));
+            room::admission(gateway, wants, target, *others, at)
         };
         let by_the_clock = gateway.config.routes.iter().any(|route| route.hours.is_some());
         let ask = Ask {
@@ -152,6 +152,7 @@ pub async fn drive(job: Job) {
     let at = now();
     job.gateway.process.retries.borrow_mut().request(at);
     let mut plan = job.plan(Some(&account.terms().wants), at);
+    plan.home_first();
     account.planned(&plan);
     let resume = Resume::new(&job, &mut plan);
     let first = plan.waits_for().or(plan.candidates.first());
@@ -377,7 +378,8 @@ impl Driver {
     /// Tells the account of attempts that the exchange has given up since the last look.
     fn note_failures(&mut self) {
         let known = self.account.failures().len().saturating_sub(self.noted);
-        for tried in self.pace.exchange.tried().iter().skip(known) {
+        for at in known..self.pace.exchange.tried().len() {
+            let Some(&tried) = self.pace.exchange.tried().get(at) else { return };
             let target = self.plan.candidates.get(tried.candidate).map_or(0, |candidate| candidate.target);
             if let Some(over) = self.pace.over.take_if(|over| over.candidate == tried.candidate)
                 && let hedge::Over { open, end: Err(lost), .. } = *over
@@ -391,6 +393,9 @@ impl Driver {
                 continue;
             }
             let failure = Failure { cause: tried.cause, detail: std::mem::take(&mut self.attempt.detail) };
+            if self.account.is_under_way() {
+                self.tell_left(target, &failure);
+            }
             self.account.attempt_failed(target, failure, self.attempt.retry_after);
         }
     }

@@ -40,14 +40,9 @@ impl Driver {
         let away = !drilled && self.plan.is_away(self.target());
         let streams = matches!(self.attempt.stage, Stage::Committed(..));
         self.account.committed(self.target(), away, streams, at);
-        let failed_over = self
-            .account
-            .failures()
-            .iter()
-            .any(|(failed, failure)| *failed != self.target() && failure.cause != Cause::Hedged);
         if !drilled {
-            let routing = &self.job.gateway.routing;
-            routing.borrow_mut().committed(&self.plan, self.target(), failed_over, at);
+            let (before, routing) = (self.before(), &self.job.gateway.routing);
+            routing.borrow_mut().committed(&self.plan, self.target(), before, at);
         }
         if let Some(candidate) =
             self.plan.candidates.get(self.attempt.candidate).filter(|_| self.attempt.unstreamed)

@@ -18,7 +18,7 @@ use crate::proxy::exchange::{Action, Event, Exchange};
 use crate::proxy::refusal;
 use crate::proxy::relay::Relay;
 use crate::proxy::resume::{self, Broken};
-use crate::route::{Candidate, Plan};
+use crate::route::{Before, Candidate, Plan};
 use crate::time::now;
 
 /// What a stream goes by that may go on elsewhere.
@@ -200,6 +200,7 @@ impl Driver {
         let failures = self.account.failures().iter().enumerate();
         let by_prefix = |at: usize, cause| since > 0 && at >= since && resume::by_the_prefix(cause);
         let failed = failures.filter(|(at, (_, failure))| !by_prefix(*at, failure.cause));
+        let failed = failed.filter(|(_, (_, failure))| !failure.cause.passes_over());
         let failed: Vec<usize> = failed.map(|(_, (target, _))| *target).chain(more.iter().copied()).collect();
         let config = &self.job.gateway.config;
         let kind = |target: usize| config.targets.get(target).map(|target| target.kind);
@@ -265,7 +266,7 @@ impl Driver {
         };
         let (at, to, wire) = (now(), self.target(), self.wire());
         self.account.committed(to, self.plan.is_away(to), true, at);
-        self.job.gateway.routing.borrow_mut().committed(&self.plan, to, true, at);
+        self.job.gateway.routing.borrow_mut().committed(&self.plan, to, Before::Failed, at);
         let after = between.translation.heard().map_or(0, Heard::characters);
         let mut told = Vec::new();
         let ready = match between.how {

@@ -23,7 +23,9 @@ impl TokenClock {
     }
 
     pub(super) fn extended(self, now: Instant) -> TokenClock {
-        TokenClock { until: self.until.max(now + self.allowance), ..self }
+        // What waited for a slot, or for its model, has been begun.
+        let cause = if self.cause.passes_over() { Cause::TimeoutFirstToken } else { self.cause };
+        TokenClock { until: self.until.max(now + self.allowance), cause, ..self }
     }
 
     /// The server is seen to work: it has so much longer.

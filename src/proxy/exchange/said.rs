@@ -1,6 +1,6 @@
 //! What the driver tells the exchange, and what it is told to do.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cause::Cause;
 use crate::gate::Verdict;
@@ -12,6 +12,9 @@ pub enum Event<'a> {
     Start,
     /// A place at the candidate is waited for first, this long at most.
     Waits(Duration),
+    /// It may be that it has to wait there, in a queue or for a model: then it is left, with this cause, unless its first
+    /// token is there; without a time it is waited for as long as a load may take.
+    Leaves(Option<Instant>, Cause),
     /// The connection stands.
     Connected,
     /// A reused connection was closed before it gave a response byte: nothing is known about the target.

@@ -124,6 +124,49 @@ fn a_place_that_is_waited_for_puts_off_the_connections_deadline_but_not_the_tota
 }
 
 #[test]
+fn who_is_left_for_now_is_asked_again_behind_the_others() {
+    let again = |target| Candidate { again: true, ..candidate(target) };
+    // Nothing was sent: it was busy for too long.
+    let mut left = Table::new(vec![candidate(0), candidate(1), again(0)]);
+    left.on(Event::Start);
+    assert_eq!(left.on(Event::Waits(secs(9))), Action::Wait);
+    assert_eq!(left.on(Event::Failed(Cause::Busy)), connect(1));
+    assert!(left.machine.has_fresh());
+    assert_eq!((refused(&mut left), left.machine.has_fresh()), (connect(2), false));
+    assert_eq!(refused(&mut left), Action::Refuse(Cause::Refused));
+    // Asked and failed, it is not.
+    let mut failed = Table::new(vec![candidate(0), candidate(1), again(0)]);
+    failed.on(Event::Start);
+    assert_eq!((refused(&mut failed), failed.machine.has_fresh()), (connect(1), false));
+    assert_eq!(refused(&mut failed), Action::Refuse(Cause::Refused));
+}
+
+#[test]
+fn who_waits_at_the_server_is_left_in_time_or_as_late_as_a_load_may_take() {
+    let begun = |leaves: Option<Duration>| {
+        let mut table = Table::new(vec![candidate(0), candidate(1)]);
+        table.on(Event::Start);
+        let at = leaves.map(|after| table.now + after);
+        assert_eq!(table.on(Event::Leaves(at, Cause::NotLoaded)), Action::Wait);
+        assert_eq!(table.on(Event::Connected), Action::Send);
+        table
+    };
+    let mut short = begun(Some(secs(4)));
+    assert_eq!((short.due(), short.wait()), (Some(secs(4)), connect(1)));
+    assert_eq!(short.tried(), [(0, Cause::NotLoaded)]);
+    // The next attempt has its own time.
+    short.on(Event::Connected);
+    assert_eq!(short.machine.deadline(), Some(short.now + secs(10)));
+    // Headers are no token.
+    let mut head = begun(Some(secs(4)));
+    assert_eq!(head.on(Event::Head), Action::Read);
+    assert_eq!((head.due(), head.wait()), (Some(secs(4)), Action::Expire(Cause::NotLoaded)));
+    let mut never = begun(None);
+    assert_eq!((never.due(), never.wait()), (Some(secs(100)), connect(1)));
+    assert_eq!(never.tried(), [(0, Cause::TimeoutLoad)]);
+}
+
+#[test]
 fn no_retry_begins_after_the_total() {
     let mut table = table(&[1], RetryFirst::Failover);
     table.now = table.start + DEADLINES.total - millis(200);

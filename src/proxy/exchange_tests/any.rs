@@ -12,6 +12,7 @@ const TOTAL: Duration = secs(60);
 #[derive(Clone, Debug)]
 enum Happens {
     Waits(Duration),
+    Leaves(Duration),
     Connected,
     Stale,
     Failed(Cause),
@@ -58,6 +59,7 @@ fn happens() -> impl Strategy<Value = Happens> {
     prop_oneof![
         8 => Just(Happens::Connected),
         1 => (0..20_u64).prop_map(|wait| Happens::Waits(secs(wait))),
+        1 => (0..20_u64).prop_map(|after| Happens::Leaves(secs(after))),
         2 => Just(Happens::Stale),
         2 => failing().prop_map(Happens::Failed),
         8 => Just(Happens::Head),
@@ -194,6 +196,7 @@ impl Watch {
         let before = self.machine.deadline();
         let event = match happens {
             Happens::Waits(wait) => Event::Waits(*wait),
+            Happens::Leaves(after) => Event::Leaves(Some(self.now + *after), Cause::Busy),
             Happens::Connected => Event::Connected,
             Happens::Stale => Event::Stale,
             Happens::Failed(cause) => Event::Failed(*cause),

@@ -8,7 +8,6 @@ use crate::cause::{Cause, Failure};
 use crate::config::{Config, Egress, Place};
 use crate::dialect::request::Call;
 use crate::health::{Ended, Pressure, Standing};
-use crate::limits;
 use crate::memory::admit::{Admission, Asked, NoRoom, Outcome, Room, Runner, Ticket};
 use crate::observe::Shed;
 use crate::proxy::gateway::Gateway;
@@ -56,17 +55,11 @@ impl Wants {
     }
 }
 
-/// Whether the memory of `target` has room for such a request now; `cloud`: as [`cloud`] says. A target that is not
+/// Whether the memory of `target` has room for such a request now; `others`: as [`elsewhere`] says. A target that is not
 /// local, or a box that is not watched, always has.
 #[must_use]
-pub fn admission(
-    gateway: &Gateway,
-    wants: &Wants,
-    target: usize,
-    cloud: Option<Duration>,
-    at: Instant,
-) -> Admission {
-    let Some((local, room)) = local(gateway, target).zip(space(gateway, cloud, at)) else {
+pub fn admission(gateway: &Gateway, wants: &Wants, target: usize, others: bool, at: Instant) -> Admission {
+    let Some((local, room)) = local(gateway, target).zip(space(gateway, others, at)) else {
         return Admission::Goes;
     };
     // Also for those who are sent away: they may come back as soon as it says so.
@@ -79,28 +72,40 @@ pub(super) fn local(gateway: &Gateway, target: usize) -> Option<&Rc<Local>> {
     gateway.locals.get(target)?.as_ref()
 }
 
-fn space(gateway: &Gateway, cloud: Option<Duration>, at: Instant) -> Option<Room> {
+fn space(gateway: &Gateway, elsewhere: bool, at: Instant) -> Option<Room> {
     let room = gateway.process.room.get()?;
-    Some(Room { promised: gateway.process.locals.promised(room.free, at), cloud, ..room })
+    Some(Room { promised: gateway.process.locals.promised(room.free, at), elsewhere, ..room })
 }
 
-/// How long somebody off this box usually takes to the first token of such a request; `None`: nobody else would get it.
+/// Whether somebody off this box would get such a request.
 #[must_use]
-pub fn cloud(gateway: &Gateway, call: &Call, egress: Egress, at: Instant) -> Option<Duration> {
+pub fn elsewhere(gateway: &Gateway, call: &Call, egress: Egress, at: Instant) -> bool {
     let store = gateway.store.borrow();
-    let targets = gateway.config.targets.iter().enumerate();
-    let others = targets.filter(|(_, target)| {
+    let fit = |target: usize| store.summary(target, &call.model, call.prompt_tokens, at).standing;
+    gateway.config.targets.iter().enumerate().any(|(index, target)| {
         target.place != Place::Local
             && egress.allows(target.place)
             && route::wire(target.kind, call.dialect).is_some()
             && target.models.resolve(&call.model).is_some()
-    });
-    let fit = others.filter_map(|(index, _)| {
-        let summary = store.summary(index, &call.model, call.prompt_tokens, at);
-        matches!(summary.standing, Standing::Fit)
-            .then(|| summary.first_token.unwrap_or(limits::CLOUD_FIRST_TOKEN))
-    });
-    fit.min()
+            && matches!(fit(index), Standing::Fit)
+    })
+}
+
+/// In which time `target` would be ready for such a request, to which `admission` was said now. `None`: nothing is known.
+#[must_use]
+pub fn ready_in(
+    gateway: &Gateway,
+    wants: &Wants,
+    target: usize,
+    admission: Admission,
+    at: Instant,
+) -> Option<Duration> {
+    let local = local(gateway, target)?;
+    let most = gateway.config.targets.get(target).and_then(|target| target.max_concurrent);
+    let queued = gateway.lanes.get(target).map_or(0, |lane| gateway.process.places.waiting(*lane));
+    let ahead = u32::try_from(queued.saturating_add(local.waiting.get())).unwrap_or(u32::MAX);
+    let asked = wants.asked(&gateway.config, target);
+    local.server.borrow().ready_in(&asked, admission, (most, ahead), at)
 }
 
 /// Waits until the memory of `target` has room, for as long and with as many others as `[queue]` says. `None`: it has
@@ -111,7 +116,7 @@ pub async fn wait(gateway: &Gateway, wants: &Wants, target: usize) -> Option<()>
     let room = async {
         loop {
             let changed = gateway.process.locals.changed.notified();
-            match admission(gateway, wants, target, None, crate::time::now()) {
+            match admission(gateway, wants, target, false, crate::time::now()) {
                 Admission::Not(why) if route::is_short(why) => changed.await,
                 _ => return,
             }
@@ -171,7 +176,7 @@ pub fn begin(
     target: usize,
     at: Instant,
 ) -> Result<Option<Held>, Failure> {
-    let Some((local, room)) = local(gateway, target).zip(space(gateway, None, at)) else { return Ok(None) };
+    let Some((local, room)) = local(gateway, target).zip(space(gateway, false, at)) else { return Ok(None) };
     let asked = wants.asked(&gateway.config, target);
     let admission = local.server.borrow().ask(&asked, &room, at);
     if let Admission::Not(why) = admission
@@ -196,6 +201,12 @@ pub fn begin(
 }
 
 impl Held {
+    /// Whether it found no free slot, and waits at the server.
+    #[must_use]
+    pub fn is_queued(&self) -> bool {
+        self.ticket.as_ref().is_some_and(Ticket::is_queued)
+    }
+
     /// Its answer has begun.
     pub fn answers(&mut self, at: Instant) {
         if let Some(ticket) = &mut self.ticket {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::home::{Home, Ready};
 use super::room::{self, Wants};
 use super::*;
 use crate::cause::Cause;
@@ -31,7 +32,7 @@ fn gateway(text: &str, pressure: Pressure) -> Rc<Gateway> {
         floor,
         spill: None,
         promised: 0,
-        cloud: None,
+        elsewhere: false,
     }));
     Rc::new(gateway)
 }
@@ -111,7 +112,7 @@ fn the_predictor_hears_of_loads_and_of_what_is_resident() {
     server.heard(&gateway.process, Some(says(&["a"])), at);
     assert!(matches!(noted(&gateway)[..], [Event::Unloaded, Event::Resident(_)]));
 
-    let admission = room::admission(&gateway, &cold, 0, None, at);
+    let admission = room::admission(&gateway, &cold, 0, false, at);
     assert!(matches!(admission, Admission::Loads(_)), "{admission:?}");
     let mut held = room::begin(&gateway, &cold, 0, at).unwrap().unwrap();
     assert!(matches!(noted(&gateway)[..], [Event::Loading(_)]));
@@ -219,7 +220,7 @@ fn a_server_is_asked_often_while_requests_come_and_seldom_else() {
 fn short_memory_refuses_at_the_beginning_of_an_attempt_too() {
     let gateway = gateway(BOX, Pressure::Red);
     let (wants, at) = (wants("m"), now());
-    assert_eq!(room::admission(&gateway, &wants, 0, None, at), Admission::Not(NoRoom::Red));
+    assert_eq!(room::admission(&gateway, &wants, 0, false, at), Admission::Not(NoRoom::Red));
     let failure = room::begin(&gateway, &wants, 0, at).err().expect("nothing new");
     assert_eq!(failure.cause, Cause::Suspended);
     // Not watched any more.
@@ -251,4 +252,75 @@ async fn who_waits_goes_as_soon_as_there_is_memory_and_not_too_many_wait() {
     assert!(wait().await.is_none() && begun.elapsed() == Duration::from_secs(4));
     let gone = tokio::time::timeout(Duration::from_secs(1), wait()).await;
     assert!(gone.is_err() && local(&gateway).waiting.get() == 0);
+}
+
+/// Somebody holds the one slot of a server; a request waits for it, for ten seconds, while `meanwhile` happens.
+async fn waits(gateway: &Rc<Gateway>, meanwhile: impl Future<Output = ()>) -> (Option<Cause>, u64) {
+    let (at, begun) = (now(), tokio::time::Instant::now());
+    let home = Home {
+        gateway,
+        wants: wants("m"),
+        target: 0,
+        lane: gateway.lanes[0],
+        dialect: Dialect::OllamaChat,
+        client: 1,
+        priority: crate::config::Priority::Normal,
+        load: Duration::from_secs(300),
+        until: at + Duration::from_secs(10),
+    };
+    let waits = async {
+        let ready = home.ready(at).await;
+        (ready, begun.elapsed().as_secs())
+    };
+    let ((ready, took), ()) = tokio::join!(waits, meanwhile);
+    assert_eq!(local(gateway).waiting.get(), 0);
+    match ready {
+        Ready::Now(_) => (None, took),
+        Ready::ToLoad(_) => panic!("it is loaded"),
+        Ready::Left(left) => (Some(left.failure.cause), took),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_box_is_waited_for_until_it_is_free_fails_or_takes_too_long() {
+    let text = BOX.replace("ollama", "llamacpp");
+    let busy = || {
+        let gateway = gateway(&text, Pressure::Green);
+        let facts = Facts { slots: Some(1), ..Facts::default() };
+        local(&gateway).heard(&gateway.process, Some(facts), now());
+        let held = room::begin(&gateway, &wants("m"), 0, now()).unwrap().unwrap();
+        (gateway, held)
+    };
+    let later = || tokio::time::sleep(Duration::from_secs(5));
+    let (gateway, held) = busy();
+    assert_eq!(waits(&gateway, later()).await, (Some(Cause::Busy), 10), "as long as it may");
+    let free = async {
+        later().await;
+        drop(held);
+    };
+    assert_eq!(waits(&gateway, free).await, (None, 5));
+
+    let (gateway, _held) = busy();
+    let red = async {
+        later().await;
+        let room = gateway.process.room.get();
+        gateway.process.room.set(room.map(|room| Room { pressure: Pressure::Red, ..room }));
+        gateway.store.borrow_mut().set_pressure(0, Pressure::Red);
+        gateway.process.locals.changed();
+    };
+    assert_eq!(waits(&gateway, red).await, (Some(Cause::LowMemory), 5), "nothing binds in red");
+
+    let (gateway, _held) = busy();
+    let dies = async {
+        later().await;
+        gateway.store.borrow_mut().died(0, Cause::Crashed, false, now());
+        died(&gateway, 0, false, now());
+    };
+    assert_eq!(waits(&gateway, dies).await, (Some(Cause::Suspended), 5));
+
+    // So many may wait, and no more.
+    let gateway = self::gateway(&format!("{text}[queue]\nlength = 0\n"), Pressure::Green);
+    local(&gateway).heard(&gateway.process, Some(Facts { slots: Some(1), ..Facts::default() }), now());
+    let _held = room::begin(&gateway, &wants("m"), 0, now()).unwrap();
+    assert_eq!(waits(&gateway, later()).await, (Some(Cause::Busy), 0));
 }

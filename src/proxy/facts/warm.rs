@@ -1,5 +1,5 @@
-//! Loads a model while another target answers: one at a time at a server, by a request of edgeward's own, which goes on
-//! when its client leaves: Ollama gives a load up whose client does.
+//! Loads a model that requests wait for: one at a time at a server, by a request of edgeward's own, which goes on when they
+//! go elsewhere: Ollama gives a load up whose client leaves.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,44 +13,63 @@ use crate::config::Kind;
 use crate::dialect::request::quote;
 use crate::dialect::{self, Dialect};
 use crate::limits;
-use crate::memory::admit::{Admission, Asked};
+use crate::memory::admit::Asked;
 use crate::proxy::beside;
 use crate::proxy::gateway::Gateway;
-use crate::route::Candidate;
 use crate::task;
 use crate::time::now;
 
-/// Loads the model of a request at `candidate`, which its memory has room for, unless that is no time for it.
-pub fn start(gateway: &Rc<Gateway>, wants: &Wants, dialect: Dialect, candidate: &Candidate) {
-    let (target, at, process) = (candidate.target, now(), &gateway.process);
-    let (Admission::Loads(need), Some(local)) = (candidate.memory, room::local(gateway, target)) else {
-        return;
-    };
+/// What becomes of a model that a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// It is being loaded, whatever becomes of the request.
+    Begun,
+    /// The request itself has to load it.
+    ByTheRequest,
+    /// It is not loaded now, and why, in words that complete "its model …".
+    Not(&'static str),
+}
+
+/// Loads the model of a request at `target`, which its memory has room for and which takes `need` there, in KiB, unless
+/// that is no time for it. It is given up after `within`.
+pub fn start(
+    gateway: &Rc<Gateway>,
+    wants: &Wants,
+    dialect: Dialect,
+    target: usize,
+    (need, within): (u32, Duration),
+) -> Load {
+    let (at, process) = (now(), &gateway.process);
+    let Some(local) = room::local(gateway, target) else { return Load::ByTheRequest };
     let drills = process.drills.borrow();
-    let drilled = drills.is_running() && drills.target() == Some(gateway.name(target));
-    let waits = local.warm_again.get().is_some_and(|(again, _)| at < again);
-    let loads = local.load.borrow().is_some();
-    if !gateway.config.memory.warm_up
-        || local.kind != Kind::Ollama
-        || drilled
-        || waits
-        || loads
-        || process.draining.get()
-    {
-        return;
-    }
     let asked = wants.asked(&gateway.config, target);
+    if local.load.borrow().is_some() {
+        return Load::Begun;
+    }
     if local.server.borrow().lacks(asked.model, at) {
-        return;
+        return Load::Not("is not there");
+    }
+    if drills.is_running() && drills.target() == Some(gateway.name(target)) {
+        return Load::Not("is not loaded during a drill");
+    }
+    if local.warm_again.get().is_some_and(|(again, _)| at < again) {
+        return Load::Not("could not be loaded, which is tried again later");
+    }
+    if !gateway.config.memory.warm_up || local.kind != Kind::Ollama {
+        return Load::ByTheRequest;
+    }
+    if process.draining.get() {
+        return Load::Not("is not loaded while edgeward stops");
     }
     let (path, body) = empty_request(dialect, &asked);
-    let number = local.load_begins(process, &asked, need, "edgeward, while another target answers", at);
+    let number = local.load_begins(process, &asked, need, "edgeward, for the requests that wait for it", at);
     local.ask_now(&process.locals, at);
-    let (gateway, local, within) = (Rc::clone(gateway), Rc::clone(local), candidate.deadlines.load);
+    let (gateway, local) = (Rc::clone(gateway), Rc::clone(local));
     task::start(async move {
         let said = ask(&gateway, target, path, body, within).await;
         ended(&gateway, target, &local, number, said);
     });
+    Load::Begun
 }
 
 async fn ask(

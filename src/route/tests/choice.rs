@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::{Hours, Place};
+use crate::config::{After, Hours, Place};
 use crate::dialect::request::{Conversation, Needs};
 
 fn secs(secs: u64) -> Duration {
@@ -48,7 +48,7 @@ impl Table {
     fn served(&mut self, call: &Call) -> String {
         let plan = self.plan(&Ask::bare(call));
         let first = &plan.candidates[0];
-        self.state.committed(&plan, first.target, false, self.now);
+        self.state.committed(&plan, first.target, Before::Nothing, self.now);
         self.config.targets[first.target].name.clone()
     }
 
@@ -203,6 +203,7 @@ fn who_is_full_is_passed_over_and_waited_for_when_nobody_fit_is_left() {
     fail(&mut table.store, 1, "m", Cause::Unauthorized, None, table.now);
     let plan = table.plan(&Ask::bare(&chat("m")));
     assert_eq!((names(&table.config, &plan), plan.waits_for().map(|full| full.target)), (vec!["b"], Some(0)));
+    assert!(plan.first_choice.is_none());
     for ticket in tickets {
         table.store.end(ticket, Ended::Well, table.now);
     }
@@ -374,18 +375,27 @@ fn a_conversation_stays_with_who_answered_its_first_turn() {
 fn conversations_from_before_an_outage_do_not_flood_who_comes_back() {
     let two = [target("home", "group = \"primary\""), target("away", "group = \"fallback\"")].concat();
     let mut table = Table::new(&two);
-    (0..40).for_each(|key| assert_eq!(table.served(&turn(key, false)), "home"));
+    (0..41).for_each(|key| assert_eq!(table.served(&turn(key, false)), "home"));
     for _ in 0..3 {
         table.fails(0, Cause::Http5xx, None);
     }
     table.now += secs(11);
     let trial = table.store.begin(0, "m", false, table.now).expect("its rest is over");
     table.store.end(trial, Ended::Well, table.now);
-    let at: Vec<_> = (0..40).map(|key| table.served(&turn(key, true))).collect();
+    // One is on its way home: of the others a tenth, as of requests that are no conversation's.
+    let coming = table.plan(&Ask::bare(&turn(0, true)));
+    assert_eq!(coming.candidates[0].target, 0);
+    let at: Vec<_> = (1..41).map(|key| table.first(&turn(key, true))).collect();
     assert_eq!(at.iter().filter(|at| *at == "home").count(), 4, "a tenth, as of others");
-    table.now += secs(1);
+    // It is there: the next one comes, however small the share still is.
+    table.state.committed(&coming, 0, Before::Nothing, table.now);
+    assert_eq!((table.first(&turn(1, true)), table.first(&turn(1, true))), ("home".into(), "home".into()));
+    assert!((2..12).map(|key| table.first(&turn(key, true))).filter(|at| at == "home").count() < 3);
+    // Nobody waits for one that never arrives.
+    table.now += limits::HOMECOMING;
+    assert_eq!(table.served(&turn(2, true)), "home");
     let next: Vec<_> = (0..40).map(|key| table.served(&turn(key, true))).collect();
-    assert_eq!(next, at, "and from there on each stays where it is");
+    assert!(next.iter().all(|at| at == "home"), "{next:?}");
 }
 
 #[test]
@@ -395,7 +405,7 @@ fn a_session_is_its_clients_own_and_its_models() {
     let mut ask = |client, model: &str| {
         let call = chat(model);
         let plan = table.plan(&Ask { client, headers: &session, ..Ask::bare(&call) });
-        table.state.committed(&plan, plan.candidates[0].target, false, table.now);
+        table.state.committed(&plan, plan.candidates[0].target, Before::Nothing, table.now);
         plan.candidates[0].target
     };
     let asked = [ask(Some("x"), "m"), ask(Some("y"), "m"), ask(Some("y"), "n"), ask(None, "m")];
@@ -406,13 +416,23 @@ fn a_session_is_its_clients_own_and_its_models() {
 }
 
 #[test]
-fn after_a_failover_a_conversation_stays_there_and_goes_home_in_time() {
+fn after_a_failover_a_conversation_goes_home_once_and_then_in_time() {
     let two = [target("home", "group = \"primary\""), target("away", "group = \"fallback\"")].concat();
     let mut table = Table::new(&two);
     assert_eq!(table.served(&turn(1, false)), "home");
-    let plan = table.plan(&Ask::bare(&turn(1, true)));
-    // It fails at home, and the next one answers.
-    table.state.committed(&plan, 1, true, table.now);
+    let fails = |table: &mut Table| {
+        let plan = table.plan(&Ask::bare(&turn(1, true)));
+        assert_eq!(plan.candidates[0].target, 0);
+        // It fails at home, and the next one answers.
+        table.state.committed(&plan, 1, Before::Failed, table.now);
+    };
+    fails(&mut table);
+    table.pauses("home", 5);
+    assert_eq!(table.served(&turn(1, true)), "away", "home is not well");
+    table.now += secs(6);
+    assert_eq!(table.served(&turn(1, true)), "home", "it is well again");
+    // What fails there again may do so each time.
+    fails(&mut table);
     let start = table.now;
     while table.now < start + table.config.sticky.away {
         assert_eq!(table.served(&turn(1, true)), "away", "home is well, and yet");
@@ -420,16 +440,44 @@ fn after_a_failover_a_conversation_stays_there_and_goes_home_in_time() {
         table.now += secs(60);
     }
     assert_eq!(table.served(&turn(1, true)), "home");
-    // Nobody failed over; home was out, which comes to the same.
-    table.pauses("home", 5);
-    assert_eq!(table.served(&turn(3, false)), "away");
-    table.now += secs(6);
-    assert_eq!(table.served(&turn(3, true)), "away");
-    // And back at once when the fallback is out in its turn.
-    table.pauses("away", 5);
-    assert_eq!(table.served(&turn(3, true)), "home");
-    table.now += secs(6);
-    assert_eq!(table.served(&turn(3, true)), "home");
+}
+
+#[test]
+fn a_conversation_that_began_at_the_fallback_goes_nearer_once_its_home_is_back() {
+    let cloud = target("away", "group = \"fallback\"\nmodels = { \"*\" = \"m\" }")
+        .replace("place = \"local\"", "place = \"cloud\"");
+    let mut table = Table::new(&[target("home", "group = \"primary\""), cloud].concat());
+    (0..3).for_each(|_| table.fails(0, Cause::Http5xx, None));
+    assert_eq!(table.served(&turn(1, false)), "away");
+    assert_eq!(table.served(&turn(1, true)), "away", "it rests");
+    table.now += secs(11);
+    // Where only conversations come, one of them is the trial, and it is not held against it if that fails.
+    for _ in 0..3 {
+        let plan = table.plan(&Ask::bare(&turn(1, true)));
+        assert_eq!(plan.candidates[0].target, 0);
+        assert_eq!(table.first(&turn(2, true)), "home", "one that is nobody's yet");
+        table.state.committed(&plan, 1, Before::Failed, table.now);
+    }
+    let trial = table.store.begin(0, "m", false, table.now).expect("its rest is over");
+    table.store.end(trial, Ended::Well, table.now);
+    assert_eq!(table.served(&turn(1, true)), "away", "its share is on its way back");
+    table.now += table.config.health.breaker.recovery + secs(60);
+    table.store.tick(table.now);
+    assert_eq!(table.served(&turn(1, true)), "home");
+}
+
+#[test]
+fn a_conversation_is_at_home_that_was_only_answered_elsewhere_for_now() {
+    let two = [target("home", "group = \"primary\""), target("away", "group = \"fallback\"")].concat();
+    let mut table = Table::new(&two);
+    for before in [Before::Left, Before::Nothing] {
+        let key = u64::from(before == Before::Left);
+        table.config.targets[0].max_concurrent = (before == Before::Nothing).then_some(0);
+        let plan = table.plan(&Ask::bare(&turn(key, false)));
+        table.state.committed(&plan, 1, before, table.now);
+        table.config.targets[0].max_concurrent = None;
+        assert_eq!(table.served(&turn(key, true)), "home", "{before:?}");
+    }
 }
 
 /// What happens to a conversation's two targets.
@@ -443,7 +491,7 @@ proptest! {
         let two = [target("home", "group = \"primary\""), target("away", "group = \"fallback\"")].concat();
         let mut table = Table::new(&two);
         let call = turn(1, true);
-        let (mut last, mut left_home): (Option<usize>, Option<Instant>) = (None, None);
+        let (mut last, mut left_home): (Option<usize>, [Option<Instant>; 2]) = (None, [None; 2]);
         for (home_out, away_out, pause) in rounds {
             if home_out {
                 table.pauses("home", 20);
@@ -456,16 +504,18 @@ proptest! {
                 let moved = last.is_some_and(|last| last != first.target);
                 let was_fit = last.is_some_and(|last| plan.candidates.iter().any(|c| c.target == last));
                 if moved && was_fit {
-                    // Of its own accord it moves only home, and only when its time away is over.
+                    // Of its own accord it moves only home, and soon after it left only once.
                     prop_assert_eq!(first.target, 0);
-                    let since = left_home.map(|left| table.now - left).unwrap_or_default();
-                    prop_assert!(since >= table.config.sticky.away, "{since:?}");
+                    let away = table.config.sticky.away;
+                    if let [Some(before), Some(left)] = left_home && table.now - left < away {
+                        prop_assert!(left - before >= away, "{:?}", left - before);
+                    }
                 }
                 if first.target != 0 && last != Some(first.target) {
-                    left_home = Some(table.now);
+                    left_home = [left_home[1], Some(table.now)];
                 }
                 last = Some(first.target);
-                table.state.committed(&plan, first.target, false, table.now);
+                table.state.committed(&plan, first.target, Before::Nothing, table.now);
             }
             table.now += secs(pause);
         }
@@ -504,11 +554,58 @@ proptest! {
                 prop_assert!(kept, "{egress:?} {place:?}");
             }
             if let Some(last) = plan.candidates.last() {
-                table.state.committed(&plan, last.target, true, now);
+                table.state.committed(&plan, last.target, Before::Failed, now);
             }
             table.now += secs(7);
         }
     }
+}
+
+#[test]
+fn who_is_nearer_and_busy_is_awaited_and_once_more_asked_behind() {
+    let more = "models = { \"*\" = \"m\" }\ngroup = ";
+    let placed = |name: &str, group: &str, place: &str| {
+        target(name, &format!("{more}\"{group}\""))
+            .replace("place = \"local\"", &format!("place = \"{place}\""))
+    };
+    let (lan, cloud, never) = (secs(2), secs(10), "[elsewhere]\nafter = { cloud = \"never\" }\n");
+    let time = |time| Some(After::Time(time));
+    for (text, others, busy, awaits) in [
+        ("", vec![("b", "fallback", "cloud")], true, time(cloud)),
+        (never, vec![("b", "fallback", "cloud")], true, Some(After::Never)),
+        (never, vec![("b", "primary", "lan"), ("c", "fallback", "cloud")], true, time(lan)),
+        ("", vec![("b", "fallback", "local")], true, None),
+        // One that is free is known to be awaited, should it be busy by the time that it is asked.
+        ("", vec![("b", "fallback", "cloud")], false, time(cloud)),
+        ("", vec![("b", "fallback", "local"), ("c", "fallback", "cloud")], false, None),
+        ("", vec![], true, None),
+    ] {
+        let others: Vec<_> = others.iter().map(|(name, group, place)| placed(name, group, place)).collect();
+        let mut table = Table::new(&format!("{text}{}{}", placed("a", "primary", "local"), others.concat()));
+        table.config.targets[0].max_concurrent = busy.then_some(0);
+        let mut plan = table.plan(&Ask::bare(&chat("m")));
+        assert_eq!(plan.first_choice.as_ref().and_then(|it| it.patience), awaits, "{text} {others:?}");
+        let before = names(&table.config, &plan).concat();
+        plan.home_first();
+        let (after, again) =
+            (names(&table.config, &plan).concat(), plan.candidates.last().map(|it| it.again));
+        if awaits.is_some() {
+            assert_eq!((after, again), (format!("a{}a", before.replace('a', "")), Some(true)));
+            assert!(plan.waits_for().is_none());
+        } else {
+            assert_eq!(after, before);
+        }
+    }
+    // One that has failed lately gets its share and no more: it is not waited for.
+    let two = [placed("a", "primary", "local"), placed("b", "fallback", "cloud")].concat();
+    let mut table = Table::new(&two);
+    (0..3).for_each(|_| table.fails(0, Cause::Http5xx, None));
+    table.now += secs(11);
+    let trial = table.store.begin(0, "m", false, table.now).expect("its rest is over");
+    table.store.end(trial, Ended::Well, table.now);
+    table.config.targets[0].max_concurrent = Some(0);
+    let plan = table.plan(&Ask::bare(&chat("m")));
+    assert_eq!(plan.first_choice.and_then(|it| it.patience), time(Duration::ZERO));
 }
 
 #[test]

@@ -359,7 +359,7 @@ fn remembered(config: &Config, store: &Store, says: &[(usize, Admission)]) -> Pl
 fn memory_moves_a_target_back_and_says_whom_to_warm() {
     let mut config = five();
     let plan = remembered(&config, &store(&config), &[(2, Admission::Loads(7))]);
-    assert_eq!(plan.warms, None, "another server of this box has it");
+    assert!(plan.first_choice.is_none(), "another server of this box has it");
     for target in [0, 1, 3, 4] {
         config.targets[target].place = Place::Lan;
     }
@@ -367,12 +367,14 @@ fn memory_moves_a_target_back_and_says_whom_to_warm() {
     let not = Admission::Not;
     let plan = remembered(&config, &good, &[(2, Admission::Loads(7))]);
     assert_eq!(names(&config, &plan), ["d", "b", "e", "a", "c"]);
-    assert_eq!(plan.warms, Some(4), "the one that would be first");
+    let awaits = |plan: &Plan| plan.first_choice.as_ref().map(|it| (it.target, it.patience));
+    let (lan, none) = (Some(config.elsewhere.lan), None);
+    assert_eq!(awaits(&plan), Some((2, lan)), "the one that would be first");
     assert!(plan.candidates[4].reluctant && plan.candidates[4].memory == Admission::Loads(7));
 
     let busy = [(2, not(NoRoom::Busy(Duration::from_secs(3)))), (3, not(NoRoom::Loading))];
     let plan = remembered(&config, &good, &busy);
-    assert_eq!((names(&config, &plan), plan.warms), (vec!["b", "e", "a", "c", "d"], None));
+    assert_eq!((names(&config, &plan), awaits(&plan)), (vec!["b", "e", "a", "c", "d"], Some((2, lan))));
     // Short of memory is worse than busy.
     let plan = remembered(&config, &good, &[(2, not(NoRoom::NotResident)), (3, not(NoRoom::Tokens))]);
     assert_eq!(names(&config, &plan), ["b", "e", "a", "d", "c"]);
@@ -380,7 +382,8 @@ fn memory_moves_a_target_back_and_says_whom_to_warm() {
 
     // One that is away from home is not warmed, and whoever rests comes after who has to load.
     let plan = remembered(&config, &good, &[(0, Admission::Loads(7))]);
-    assert_eq!((plan.warms, plan.shed().is_none()), (None, true));
+    assert_eq!(awaits(&plan), Some((2, lan)), "it is free, and may not be any more when it is asked");
+    assert!(plan.shed().is_none());
     let (mut resting, now) = (store(&config), crate::time::now());
     for target in [3, 1, 4, 0] {
         for _ in 0..20 {
@@ -391,7 +394,7 @@ fn memory_moves_a_target_back_and_says_whom_to_warm() {
         }
     }
     let plan = remembered(&config, &resting, &[(2, Admission::Loads(7))]);
-    assert_eq!((names(&config, &plan)[0], plan.warms), ("c", None), "the request loads it itself");
+    assert_eq!((names(&config, &plan)[0], awaits(&plan)), ("c", none), "the request loads it itself");
     let plan = remembered(&config, &resting, &[(2, not(NoRoom::NotSmall(9)))]);
     assert_eq!(names(&config, &plan).last(), Some(&"c"));
     // Nobody gets it in its place: the request is not sent away.

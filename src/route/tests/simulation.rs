@@ -257,7 +257,12 @@ impl World {
         self.store.answered(ticket, request.call.prompt_tokens, Some(after), now);
         let target = ticket.target;
         let failed_over = !request.saw.tried.is_empty();
-        self.state.committed(&request.plan, target, failed_over, now);
+        self.state.committed(
+            &request.plan,
+            target,
+            if failed_over { Before::Failed } else { Before::Nothing },
+            now,
+        );
         request.saw.by = Some(target);
         request.saw.first_token = self.at - request.saw.at;
     }

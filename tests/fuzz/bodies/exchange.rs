@@ -63,6 +63,8 @@ fn candidate(kind: u8, size: u8) -> Candidate {
         reluctant: false,
         last_resort: false,
         memory: edgeward::memory::admit::Admission::Goes,
+        patience: None,
+        again: false,
     }
 }
 

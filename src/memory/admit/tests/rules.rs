@@ -56,7 +56,7 @@ fn beside_others_it_may_take_four_fifths_and_idle_ones_make_room() {
     assert_eq!(server.ask(&asked("a"), &free(6 * GIB), now), Not(NoRoom::Evicts));
     assert!(matches!(server.ask(&asked("a"), &free(7 * GIB), now), Loads(_)));
     // Without a cloud it waits at the server until that is over.
-    assert!(matches!(server.ask(&asked("a"), &Room { cloud: None, ..free(6 * GIB) }, now), Loads(_)));
+    assert!(matches!(server.ask(&asked("a"), &Room { elsewhere: false, ..free(6 * GIB) }, now), Loads(_)));
     server.ends(ticket, &WHOLE, now);
     assert!(matches!(server.ask(&asked("a"), &free(6 * GIB), now), Loads(_)));
     // A small one does not make enough.
@@ -336,31 +336,78 @@ fn a_new_process_has_nothing() {
 }
 
 #[test]
-fn a_slot_that_takes_longer_than_the_cloud_is_not_waited_for() {
+fn a_slot_is_free_when_the_first_of_those_that_hold_one_has_ended() {
     let now = crate::time::now();
+    let secs = Duration::from_secs;
     let mut server = ollama(&[resident("a", GIB), resident("b", GIB)], &[], now);
     server.set(Settings { slots: Some(2), ..Settings::default() });
+    let ready = |server: &Server, ahead, at| {
+        let admission = server.ask(&asked("a"), &room(), at);
+        server.ready_in(&asked("a"), admission, (None, ahead), at)
+    };
+    assert_eq!(ready(&server, 9, now), None, "a guess sends nobody away");
+    let learned = server.begins(&asked("a"), now);
+    server.ends(learned, &WHOLE, now + limits::ADMIT_SERVICE);
     let first = server.begins(&asked("a"), now);
     assert_eq!(server.ask(&asked("a"), &room(), now), Goes);
-    let second = server.begins(&asked("a"), now);
-    let Not(NoRoom::Busy(wait)) = server.ask(&asked("a"), &room(), now) else { panic!() };
-    assert_eq!(wait, limits::ADMIT_SERVICE / 2);
-    assert_eq!(server.ask(&asked("a"), &alone(), now), Goes, "nobody else");
-    assert_eq!(server.ask(&asked("b"), &room(), now), Goes, "slots of its own");
-    let slow = Room { cloud: Some(Duration::from_secs(3)), ..room() };
-    assert_eq!(server.ask(&asked("a"), &slow, now), Goes, "the cloud takes longer");
-    // Short ones are worth waiting for.
-    server.ends(first, &WHOLE, now + Duration::from_millis(600));
-    server.ends(second, &WHOLE, now + Duration::from_millis(600));
-    let tickets = [server.begins(&asked("a"), now), server.begins(&asked("a"), now)];
-    assert_eq!(server.ask(&asked("a"), &room(), now), Goes);
-    let third = server.begins(&asked("a"), now);
-    let fourth = server.begins(&asked("a"), now);
-    assert_eq!(server.ask(&asked("a"), &room(), now), Not(NoRoom::Busy(Duration::from_millis(900))));
-    for ticket in tickets.into_iter().chain([third, fourth]) {
-        server.ends(ticket, &Outcome::default(), now);
-    }
-    assert_eq!(server.in_flight(), 0);
+    assert_eq!(
+        (ready(&server, 0, now), ready(&server, 1, now)),
+        (Some(secs(0)), Some(limits::ADMIT_SERVICE))
+    );
+    let second = server.begins(&asked("a"), later(now, 2));
+    let at = later(now, 2);
+    assert_eq!(server.ask(&asked("a"), &room(), at), Not(NoRoom::Busy(secs(3))));
+    assert_eq!(server.ask(&asked("a"), &alone(), at), Goes, "nobody else: it waits at the server");
+    assert_eq!(server.ask(&asked("b"), &room(), at), Goes, "slots of its own");
+    // The first slot is free in 3 s, the second in 5 s, the first again in 8 s.
+    let all: Vec<_> = (0..4).map(|ahead| ready(&server, ahead, at).unwrap().as_secs()).collect();
+    assert_eq!(all, [3, 5, 8, 10]);
+    // No more at once than are sent there.
+    let busy = server.ask(&asked("a"), &room(), at);
+    assert_eq!(server.ready_in(&asked("a"), busy, (Some(1), 1), at), Some(secs(13)));
+    assert_eq!(ready(&server, 0, later(now, 99)), Some(secs(0)), "longer than usual: it may end at once");
+    // One that took longer counts for little, one that was shorter for much.
+    server.ends(first, &WHOLE, later(now, 12));
+    assert_eq!(ready(&server, 1, later(now, 2)), Some(Duration::from_millis(5437)), "one is free");
+    let third = server.begins(&asked("a"), later(now, 2));
+    assert_eq!(ready(&server, 0, later(now, 2)), Some(Duration::from_millis(5437)));
+    server.ends(second, &Outcome::default(), now);
+    server.ends(third, &Outcome::default(), now);
+    assert_eq!((server.in_flight(), server.running.len()), (0, 0));
+    // More than are remembered.
+    let many: Vec<_> = (0..40).map(|_| server.begins(&asked("a"), now)).collect();
+    assert!(ready(&server, u32::MAX, now) > Some(secs(150)));
+    many.into_iter().for_each(|ticket| server.ends(ticket, &Outcome::default(), now));
+    assert!(server.running.is_empty());
+}
+
+#[test]
+fn a_load_takes_as_long_as_it_took_and_what_was_given_up_is_forgotten() {
+    let now = crate::time::now();
+    let mut server = ollama(&[], &["a", "b"], now);
+    let ready = |server: &Server, model, at| {
+        let server_says = server.ask(&asked(model), &room(), at);
+        (server_says, server.ready_in(&asked(model), server_says, (None, 0), at).map(|ready| ready.as_secs()))
+    };
+    let (said, takes) = ready(&server, "a", now);
+    assert!(matches!(said, Loads(_)) && takes.is_none(), "{said:?} {takes:?}");
+    server.load_begins(&asked("a"), GIB, None, now);
+    assert_eq!(ready(&server, "a", now), (Not(NoRoom::Loading), None));
+    server.load_ended(Went::Loaded(None), later(now, 8));
+    server.heard(&has(&[resident("a", GIB)]), later(now, 8));
+    server.heard(&has(&[]), later(now, 9));
+    assert_eq!(ready(&server, "a", later(now, 9)).1, Some(8));
+    // Another model's load has to end first.
+    server.load_begins(&asked("a"), GIB, None, later(now, 10));
+    assert_eq!(ready(&server, "a", later(now, 13)), (Not(NoRoom::Loading), Some(5)));
+    assert_eq!(ready(&server, "b", later(now, 13)), (Not(NoRoom::Loading), Some(5)));
+    // It is given up: it takes that long at least, for an hour.
+    server.load_ended(Went::Failed, later(now, 40));
+    server.heard(&has(&[]), later(now, 41));
+    assert_eq!(ready(&server, "a", later(now, 41)).1, Some(30));
+    let much = later(now, 4000);
+    server.heard(&has(&[]), much);
+    assert_eq!(ready(&server, "a", much).1, None);
 }
 
 #[test]
