@@ -37,6 +37,9 @@ pub const GATE_BUFFER: usize = 64 * KIB;
 pub const GATED_STREAMS: usize = 64;
 /// `limits.answer_buffer`: a non-streamed answer that is judged whole, in bytes.
 pub const ANSWER_BUFFER: usize = 4 * MIB;
+/// Alternatives to each token, above which an answer is asked for whole: each takes some 100 bytes, and
+/// `limits.answer_buffer` bounds what is put together.
+pub const COLLECTED_LOGPROBS_MAX: u32 = 5;
 /// What is reserved first for an answer that is put together from a stream, in bytes: some 1,500 tokens of text.
 pub const COLLECT_STEP_BYTES: usize = 8 * KIB;
 /// `limits.answer_memory`: all such answers together, in bytes.
@@ -54,7 +57,8 @@ pub const HEADER_TIME: Duration = Duration::from_secs(60);
 pub const IDLE_TIME: Duration = Duration::from_secs(130);
 /// `limits.body_time`: a client's request body must be whole in this time.
 pub const BODY_TIME: Duration = Duration::from_secs(60);
-/// `limits.request_time`: from the request's head to its commit, whatever happens.
+/// `limits.request_time`: from the request's head to its commit, whatever happens; a whole answer that is put together may
+/// take longer, as a stream may, while its tokens come.
 pub const REQUEST_TIME: Duration = Duration::from_secs(900);
 /// `limits.write_time`: a client that takes no byte for this long is gone.
 pub const WRITE_TIME: Duration = Duration::from_secs(120);

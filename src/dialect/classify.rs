@@ -185,7 +185,7 @@ const TABLE: &[(Cause, &[Needle])] = &[
             One("image generation models are not currently supported"),
             One("this model only supports one image"),
             // vLLM: renderers/online_renderer.py, engine/arg_utils.py, multimodal, transformers' own words.
-            One("tool choice requires"),
+            One("tool choice requires --"),
             One("requires --tool-call-parser"),
             One("is not a multimodal model"),
             Two("at most ", "may be provided in one prompt"),
@@ -339,11 +339,15 @@ pub fn classify_status(status: u16, body: &[u8]) -> Cause {
     }
 }
 
-/// Whether a refusal names the stream that was asked for: "Streaming is not supported", `stream must be false`,
-/// Mistral's `extra_forbidden` for `stream_options`.
+/// Whether a refusal of the request names the stream that was asked for: "Streaming is not supported", `stream must be
+/// false`, Mistral's `extra_forbidden` for `stream_options`. Not an "upstream" of its own.
 #[must_use]
-pub fn refuses_streams(body: &[u8]) -> bool {
-    body_text(body).has("stream")
+pub fn refuses_streams(status: u16, body: &[u8]) -> bool {
+    let text = body_text(body);
+    let text = text.bytes.get(..text.len).unwrap_or_default();
+    let whole =
+        |at: usize| at.checked_sub(1).and_then(|at| text.get(at)).is_none_or(|c| !c.is_ascii_alphabetic());
+    matches!(status, 400 | 422) && memmem::find_iter(text, b"stream").any(whole)
 }
 
 /// Whether a refusal is about what was said, not about how it was asked: an answer, which hops to nobody.
@@ -416,7 +420,7 @@ impl Text {
     pub(super) fn push(&mut self, text: &[u8]) {
         let free = self.bytes.get_mut(self.len..).unwrap_or_default();
         let text = text.get(..free.len()).unwrap_or(text);
-        let echo = ["'input':", "\"input\":", "\\\"input\\\":"]
+        let echo = ["'input':", "\"input\":", "\\\"input\\\":", "in message: {", "messages = ", ", got {"]
             .iter()
             .filter_map(|echo| memmem::find(text, echo.as_bytes()))
             .min();

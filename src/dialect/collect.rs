@@ -204,6 +204,8 @@ impl Collector {
     fn fold_event(&mut self, raw: &[u8]) -> Result<usize, Unfit> {
         let mut join = std::mem::take(&mut self.scratch);
         let added = match sse::parse(raw, &mut join) {
+            // Whatever a sign of life says is no part of the answer.
+            Ok(event) if matches!(event.name, b"ping" | b"heartbeat" | b"keep-alive") => Ok(0),
             Ok(event) => match event.data.unwrap_or_default().trim_ascii() {
                 b"" | b"[DONE]" | b"null" => Ok(0),
                 data => self.fold.take(data),

@@ -6,7 +6,7 @@
 use super::Dialect;
 
 /// Sampling and vendor switches that all servers of OpenAI's and Anthropic's APIs take, or ignore.
-const SAMPLING: [&str; 38] = [
+const SAMPLING: [&str; 39] = [
     "temperature",
     "top_p",
     "top_k",
@@ -33,6 +33,7 @@ const SAMPLING: [&str; 38] = [
     "grammar",
     "json_schema",
     "ignore_eos",
+    "stop_token_ids",
     "min_tokens",
     "n_predict",
     "skip_special_tokens",

@@ -18,7 +18,7 @@ use super::members::{Key, Members};
 pub use super::needs::{Conversation, Form, Named, Needs, Options};
 use super::needs::{Scan, ollama_options};
 use super::{Dialect, known};
-use crate::limits;
+use crate::limits::{self, COLLECTED_LOGPROBS_MAX};
 use crate::wire::json;
 
 /// What a request asks for, as far as routing and the gate need to know.
@@ -359,6 +359,10 @@ impl<'a> Reader<'a> {
             }
             // A list of prompts asks for as many answers.
             "prompt" => self.call.foreign |= text.starts_with('['),
+            // With more of them an answer soon has more than may be held.
+            "top_logprobs" => {
+                self.call.foreign |= text.parse().is_ok_and(|most: u32| most > COLLECTED_LOGPROBS_MAX)
+            }
             _ => self.call.foreign |= !null && !known::is_known(self.scan.dialect, key),
         }
         Ok(())

@@ -161,6 +161,8 @@ pub const RECENT_BYTES: usize = 128 * KIB;
 pub const OPERATOR_ANSWER_BYTES: usize = 4 * MIB;
 /// Models of targets that give no streams, which are remembered.
 pub const UNSTREAMED_MAX: usize = 64;
+/// And for so long.
+pub const UNSTREAMED_TIME: Duration = Duration::from_secs(3600);
 /// Models whose health is kept for one target: their names are the clients' to choose. The least recently used
 /// healthy one makes room.
 pub const HEALTH_MODELS_MAX: usize = 32;

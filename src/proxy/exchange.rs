@@ -94,6 +94,9 @@ pub struct Exchange {
     total: Instant,
     /// How long `total` is, from a start on.
     before_commit: Duration,
+    /// While others are left, the present attempt's server has no longer than this, however well it works: a client that
+    /// waits for a stuck request must still get its answer.
+    leave_by: Instant,
     beat: Option<(Duration, Instant)>,
     tried: heapless::Vec<Tried, ATTEMPTS_MAX>,
     turns: Turns,
@@ -129,6 +132,7 @@ impl Exchange {
             state: State::Planned,
             total,
             before_commit: total.saturating_duration_since(now),
+            leave_by: total,
             beat: heartbeat.map(|every| (every, now + every)),
             tried: heapless::Vec::new(),
             window_above: None,
@@ -224,7 +228,10 @@ impl Exchange {
             | State::Pausing { until, .. } => until,
             State::Attempting { phase: Phase::AwaitingHead { clock, .. }, .. }
             | State::Gating { clock, .. } => clock.until,
-            State::Relaying { stall_at, end_at, .. } | State::Collecting { stall_at, end_at, .. } => {
+            State::Collecting { stall_at, end_at, .. } => {
+                return Some(end_at.map_or(stall_at, |at| at.min(stall_at)).min(self.total));
+            }
+            State::Relaying { stall_at, end_at, .. } => {
                 return Some(end_at.map_or(stall_at, |at| at.min(stall_at)));
             }
         };
@@ -275,11 +282,16 @@ impl Exchange {
                 State::Attempting { n, .. } | State::Gating { n, .. } | State::Collecting { n, .. },
                 Event::Failed(cause),
             ) => self.next(n, cause, None, now),
-            (State::Attempting { n, phase: Phase::AwaitingHead { fresh, .. } }, Event::AsksWhole) => {
+            (
+                State::Attempting { n, phase: Phase::AwaitingHead { .. } }
+                | State::Gating { n, .. }
+                | State::Collecting { n, .. },
+                Event::AsksWhole,
+            ) => {
                 if let Some(candidate) = self.candidates.get_mut(n) {
                     candidate.delivery = Delivery::Whole;
                 }
-                self.connected(n, fresh, now)
+                self.connected(n, true, now)
             }
             (State::Gating { n, .. }, Event::Answering) => {
                 self.lose_hedge(Cause::Hedged);
@@ -288,11 +300,13 @@ impl Exchange {
             }
             (State::Collecting { n, end_at, .. }, Event::Moved { spoke, finished, done }) => {
                 let end_at = ends(end_at.filter(|_| done || !spoke), finished, done, now);
-                self.renew(now);
+                if spoke {
+                    self.renew(now);
+                }
                 self.collects(n, end_at, now)
             }
             (State::Collecting { stall_at, end_at, .. }, Event::Deadline) => {
-                let over = now >= stall_at && now >= self.total;
+                let over = now >= self.total || (now >= stall_at && now >= self.bound());
                 if over || end_at.is_some_and(|at| now >= at) {
                     return Action::Expire(Cause::TimeoutBetweenTokens);
                 }
@@ -305,7 +319,7 @@ impl Exchange {
             (State::Planned, Event::Failed(cause)) => self.refuse(cause),
             (State::Relaying { .. }, Event::Failed(cause)) => self.over(false, cause),
             (State::Gating { n, clock }, Event::Progress) => {
-                self.state = State::Gating { n, clock: clock.extended(now) };
+                self.state = State::Gating { n, clock: clock.extended(self.bound(), now) };
                 Action::Read
             }
             (State::Gating { n, .. } | State::Collecting { n, .. }, Event::Verdict(verdict)) => {
@@ -331,7 +345,7 @@ impl Exchange {
                 if !works {
                     return self.next(n, clock.cause, None, now);
                 }
-                let clock = clock.works(self.between(n), now);
+                let clock = clock.works(self.between(n), self.bound(), now);
                 self.state = State::Attempting { n, phase: Phase::AwaitingHead { clock, fresh } };
                 self.hedge_deadline(now).unwrap_or_else(|| self.beat(now))
             }
@@ -339,7 +353,8 @@ impl Exchange {
                 if !works {
                     return Action::Expire(clock.cause);
                 }
-                self.state = State::Gating { n, clock: clock.works(self.between(n), now) };
+                let clock = clock.works(self.between(n), self.bound(), now);
+                self.state = State::Gating { n, clock };
                 self.hedge_deadline(now).unwrap_or_else(|| self.beat(now))
             }
             (State::Collecting { n, end_at, .. }, Event::Works(works)) => {
@@ -434,6 +449,7 @@ impl Exchange {
     }
 
     fn connected(&mut self, n: usize, fresh: bool, now: Instant) -> Action {
+        self.leave_by = self.share(now);
         let Some(candidate) = self.candidates.get(n) else { return self.refuse(Cause::Internal) };
         let (d, allowance) = (&candidate.deadlines, self.allowance(candidate));
         // Nobody is left to turn to: a silent start may be a model being loaded, which is worth waiting for.
@@ -441,7 +457,10 @@ impl Exchange {
         let load = if loads { d.load } else { Duration::ZERO };
         let (wait, cause) = match candidate.delivery {
             // The first byte is the last one: only the whole answer's time is known.
-            Delivery::Whole => (d.answer.unwrap_or(d.total).max(load), Cause::TimeoutAnswer),
+            Delivery::Whole => {
+                let wait = d.answer.unwrap_or(d.total).max(load);
+                (wait.min(self.bound().saturating_duration_since(now)), Cause::TimeoutAnswer)
+            }
             Delivery::Streamed | Delivery::Collected if load > allowance => (load, Cause::TimeoutLoad),
             Delivery::Streamed | Delivery::Collected => (allowance, Cause::TimeoutFirstToken),
         };
@@ -548,7 +567,7 @@ impl Exchange {
     /// hung, and all that it has computed would be lost.
     fn late(&mut self, n: usize, clock: TokenClock, now: Instant) -> Action {
         match (self.state, clock.cause) {
-            (_, Cause::TimeoutFirstToken) => Action::AskWork,
+            (_, Cause::TimeoutFirstToken) if now < self.bound() => Action::AskWork,
             (State::Gating { .. }, cause) => Action::Expire(cause),
             (_, cause) => self.next(n, cause, None, now),
         }
@@ -577,6 +596,17 @@ impl Exchange {
     /// The model is answering: what follows has the time before the commit for itself.
     fn renew(&mut self, now: Instant) {
         self.total = self.total.max(now + self.before_commit);
+        self.leave_by = self.share(now);
+    }
+
+    /// Three quarters of the time that is left before the commit.
+    fn share(&self, now: Instant) -> Instant {
+        now + self.total.saturating_duration_since(now).saturating_mul(3) / 4
+    }
+
+    /// How long the present attempt may be waited for at most.
+    fn bound(&self) -> Instant {
+        if self.has_fresh() { self.leave_by } else { self.total }
     }
 
     /// `since`: a time to end that stands from before.

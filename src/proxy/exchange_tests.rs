@@ -209,7 +209,7 @@ fn silence_before_the_head_is_the_same_clock() {
 
 #[test]
 fn progress_extends_the_clock_up_to_the_total() {
-    let mut table = Table::of(2).gating();
+    let mut table = Table::of(1).gating();
     for at in (4..296).step_by(8) {
         table.now = table.start + secs(at);
         assert_eq!(table.on(Event::Progress), Action::Read);

@@ -385,9 +385,11 @@ pub const fn speaks(kind: Kind, dialect: Dialect) -> bool {
 /// How `target` is asked for what `call` asks for, in the dialect `wire`.
 #[must_use]
 pub fn delivery(target: &Target, wire: Dialect, call: &Call) -> Delivery {
+    // Without its counts a stream says less than the whole answer.
+    let counts = target.include_usage || !matches!(wire, Dialect::OpenaiChat | Dialect::OpenaiCompletions);
     if call.stream {
         Delivery::Streamed
-    } else if call.collectable && target.collect && collects(wire) {
+    } else if call.collectable && target.collect && collects(wire) && counts {
         Delivery::Collected
     } else {
         Delivery::Whole

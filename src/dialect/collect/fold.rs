@@ -107,6 +107,7 @@ impl Fold {
     fn anthropic(&mut self, data: &[u8]) -> Result<usize, Unfit> {
         let (mut kind, mut index) = (None, 0);
         let (mut message, mut block, mut delta, mut usage) = (None, None, None, None);
+        let mut others: Vec<(&[u8], Range<usize>)> = Vec::new();
         each(data, |key, c| {
             let mut value = || c.value().map(Some).map_err(|_| Unfit::Bad);
             match key {
@@ -116,7 +117,7 @@ impl Fold {
                 b"usage" => usage = value()?,
                 b"type" => kind = c.string().map_err(|_| Unfit::Bad)?,
                 b"index" => index = c.number().map_err(|_| Unfit::Bad)?.unwrap_or(0),
-                _ => {}
+                _ => others.push((key, c.value().map_err(|_| Unfit::Bad)?)),
             }
             Ok(0)
         })?;
@@ -158,7 +159,11 @@ impl Fold {
             }
             b"message_delta" => {
                 let (delta, usage, top) = (inside(delta), inside(usage), &mut self.top);
-                let added = each(delta, |key, c| replaced(top, key, delta, c))?;
+                let mut added = each(delta, |key, c| replaced(top, key, delta, c))?;
+                // What stands beside the delta is about the message, too.
+                for (key, at) in others {
+                    added += top.replace(key, data.get(at).unwrap_or_default());
+                }
                 if usage == b"{}" {
                     return Ok(added);
                 }
@@ -190,7 +195,9 @@ impl Fold {
             }
             Dialect::OllamaChat | Dialect::OllamaGenerate => top.write(&mut out, b"{"),
             Dialect::Anthropic => {
-                let blocks = parts.into_iter().map(|(_, part)| part.block()).collect::<Result<_, _>>()?;
+                let limits = [&b"max_tokens"[..], b"model_context_window_exceeded"];
+                let cut = limits.iter().any(|limit| top.is(b"stop_reason", limit));
+                let blocks = parts.into_iter().map(|(_, part)| part.block(cut)).collect::<Result<_, _>>()?;
                 top.set(b"content", Node::List(blocks));
                 for (key, missing) in [("type", "\"message\""), ("role", "\"assistant\"")] {
                     if !top.says(key.as_bytes()) {
@@ -255,14 +262,19 @@ impl Part {
         members
     }
 
-    fn block(self) -> Result<Node, Failure> {
+    /// `cut`: the answer ended by a limit.
+    fn block(self, cut: bool) -> Result<Node, Failure> {
         let mut members = self.members;
         if !self.input.is_empty() {
             let json = readable(&self.input);
-            if serde_json::from_str::<serde::de::IgnoredAny>(&json).is_err() {
-                return Err(Failure::with(Cause::Truncated, "a tool call's input that is no JSON"));
+            match serde_json::from_str::<serde::de::IgnoredAny>(&json) {
+                Ok(_) => {
+                    members.set(b"input", Node::Raw(json.into_bytes()));
+                }
+                // As llama.cpp has it in its own whole answer: the limit cut the call.
+                Err(_) if cut => {}
+                Err(_) => return Err(Failure::with(Cause::Truncated, "a tool call's input that is no JSON")),
             }
-            members.set(b"input", Node::Raw(json.into_bytes()));
         }
         Ok(Node::Object(members))
     }

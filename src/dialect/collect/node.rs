@@ -39,8 +39,27 @@ impl From<Unfit> for Stop {
     }
 }
 
-/// Strings that are names, not text: a later one does not go on with an earlier one.
-const NAMES: [&[u8]; 5] = [b"role", b"type", b"id", b"name", b"index"];
+/// Strings that come in parts: a later one goes on with an earlier one. All others are said anew.
+const TEXTS: [&[u8]; 12] = [
+    b"content",
+    b"text",
+    b"response",
+    b"refusal",
+    b"arguments",
+    b"input",
+    b"partial_json",
+    b"signature",
+    b"transcript",
+    b"data",
+    b"summary",
+    b"code",
+];
+
+/// Whether a string member comes in parts. Thinking has many names.
+fn is_text(key: &[u8]) -> bool {
+    TEXTS.contains(&key)
+        || [&b"reasoning"[..], b"thinking", b"thought"].iter().any(|name| key.starts_with(name))
+}
 
 impl Node {
     fn is_nothing(&self) -> bool {
@@ -94,17 +113,31 @@ impl Members {
         self.get(key).is_some_and(|node| !node.is_nothing())
     }
 
-    /// Sets a member, whatever it was. Returns how many bytes it takes.
+    /// Whether the member is this string.
+    pub(super) fn is(&self, key: &[u8], text: &[u8]) -> bool {
+        match self.get(key) {
+            Some(Node::Text(inside)) => inside == text,
+            Some(Node::Raw(raw)) => {
+                raw.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")) == Some(text)
+            }
+            _ => false,
+        }
+    }
+
+    /// Sets a member, whatever it was. Returns how many bytes more it takes.
     pub(super) fn set(&mut self, key: &[u8], node: Node) -> usize {
-        let bytes = match &node {
+        let bytes = |node: &Node| match node {
             Node::Raw(bytes) | Node::Text(bytes) => bytes.len(),
             Node::List(_) | Node::Object(_) => 0,
         };
+        let new = bytes(&node);
         match self.get_mut(key) {
-            Some(old) => *old = node,
-            None => self.0.push((key.to_vec(), node)),
+            Some(old) => new.saturating_sub(bytes(&std::mem::replace(old, node))),
+            None => {
+                self.0.push((key.to_vec(), node));
+                new + key.len()
+            }
         }
-        bytes + key.len()
     }
 
     /// Sets a member to a value as it stands; a `null` only where there was none.
@@ -148,7 +181,10 @@ impl Members {
                 let string = c.string().map_err(|_| Unfit::Bad)?.filter(|string| string.whole);
                 let inside = string.ok_or(Unfit::Bad)?.raw;
                 match self.get_mut(key) {
-                    Some(Node::Text(_)) if known && NAMES.contains(&key) => Ok(0),
+                    // Some servers repeat a call's name and its id in each part.
+                    Some(Node::Text(_)) if known && !is_text(key) => {
+                        Ok(if inside.is_empty() { 0 } else { self.set(key, Node::Text(inside.to_vec())) })
+                    }
                     Some(Node::Text(text)) => {
                         text.extend_from_slice(inside);
                         Ok(inside.len())

@@ -97,7 +97,12 @@ impl Driver {
 
     pub(super) async fn head(&mut self, reply: Reply) -> Action {
         let delivery = self.delivery();
-        let kind = head::kind(self.wire(), delivery != Delivery::Whole, reply.status, &reply.headers);
+        let mut kind = head::kind(self.wire(), delivery != Delivery::Whole, reply.status, &reply.headers);
+        if delivery == Delivery::Collected && reply.status.is_success() && kind != HeadKind::Stream {
+            // It takes the request for a stream, and gives the whole answer; or what it gives is neither.
+            kind = head::kind(self.wire(), false, reply.status, &reply.headers);
+            self.asks_whole();
+        }
         self.attempt.stage = match kind {
             HeadKind::Stream if delivery == Delivery::Collected => {
                 let drops_banners = self.job.gateway.config.drop_anonymous_reasoning;
@@ -108,11 +113,6 @@ impl Driver {
                 None => return self.failed(Failure::new(Cause::NoBuffer)),
             },
             HeadKind::Answer => Stage::Answer(Vec::new(), None),
-            // It takes the request for a stream, and gives the whole answer.
-            HeadKind::Error if delivery == Delivery::Collected && reply.status.is_success() => {
-                self.asks_whole();
-                Stage::Answer(Vec::new(), None)
-            }
             HeadKind::Error => return self.rejected(reply).await,
             HeadKind::Alien(what) => return self.failed(Failure::with(Cause::Protocol, &what)),
         };
@@ -129,7 +129,8 @@ impl Driver {
             Ok(body) => body,
             Err(action) => return action,
         };
-        let by_stream = self.delivery() == Delivery::Collected && dialect::refuses_streams(&body);
+        let by_stream =
+            self.delivery() == Delivery::Collected && dialect::refuses_streams(reply.status.as_u16(), &body);
         let fits = self.fits(reply.status, &body);
         let refused = refused(&reply, body, self.rules(), self.target(), self.job.call.dialect);
         if let Some(tokens) = fits {
@@ -138,11 +139,9 @@ impl Driver {
         }
         let refused = self.refused_at_first(refused);
         self.attempt.retry_after = refused.wait;
-        if by_stream && refused.rejects && reply.status.is_client_error() {
+        if by_stream && refused.rejects {
             drop(reply);
-            self.asks_whole();
-            self.pace.exchange.on(Event::AsksWhole, now());
-            return Box::pin(self.send_anew()).await;
+            return Box::pin(self.asks_anew_whole()).await;
         }
         if !refused.rejects {
             return self.failed(refused.failure);
@@ -176,6 +175,13 @@ impl Driver {
             candidate.delivery = Delivery::Whole;
             self.attempt.unstreamed = true;
         }
+    }
+
+    /// The same attempt, for the whole answer.
+    pub(super) async fn asks_anew_whole(&mut self) -> Action {
+        self.asks_whole();
+        self.pace.exchange.on(Event::AsksWhole, now());
+        self.send_anew().await
     }
 
     /// The same attempt, on a connection of its own.

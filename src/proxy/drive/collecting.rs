@@ -8,10 +8,11 @@ use bytes::Bytes;
 use super::{Driver, Stage};
 use crate::cause::{Cause, Failure};
 use crate::dialect::collect::Collector;
-use crate::limits::COLLECT_STEP_BYTES;
+use crate::limits::{self, COLLECT_STEP_BYTES};
 use crate::observe::Limit;
 use crate::proxy::body::Reserved;
 use crate::proxy::exchange::{Action, Event};
+use crate::route::Delivery;
 use crate::time::now;
 
 /// What was reserved for an answer in the making, of the memory for request bodies. It grows by doubling, so that a
@@ -34,11 +35,20 @@ impl Driver {
         match chunk {
             Some(Ok(chunk)) => {
                 if let Err(failure) = collector.push(&chunk) {
-                    return self.failed(failure);
+                    return self.uncollected(failure).await;
                 }
             }
             Some(Err(failure)) if !collector.is_whole() => return self.failed(failure),
-            Some(Err(_)) | None => return self.collected(*collector),
+            Some(Err(_)) | None => {
+                return match collector.end() {
+                    // Nothing at all where a stream was due: the answer may have come in another form.
+                    Ok(body) if body.is_empty() => {
+                        self.uncollected(Failure::with(Cause::Protocol, "no event of a stream")).await
+                    }
+                    Ok(body) => self.whole(body),
+                    Err(failure) => self.uncollected(failure).await,
+                };
+            }
         }
         if collector.is_done() && !collector.is_answering() {
             // An empty answer, to which nothing more comes.
@@ -64,6 +74,15 @@ impl Driver {
         action
     }
 
+    /// What came is no stream that can be put together: its server is asked once more, for the whole answer.
+    async fn uncollected(&mut self, failure: Failure) -> Action {
+        if failure.cause != Cause::Protocol || self.delivery() != Delivery::Collected {
+            return self.failed(failure);
+        }
+        self.attempt.reply = None;
+        self.asks_anew_whole().await
+    }
+
     /// Nothing more comes, or is waited for.
     pub(super) fn collected(&mut self, mut collector: Collector) -> Action {
         match collector.end() {
@@ -75,17 +94,19 @@ impl Driver {
     /// Sees to memory for an answer that has grown to `bytes`. `Some`: what to do instead.
     async fn hold(&mut self, memory: &mut Memory, bytes: usize) -> Option<Action> {
         let gateway = Rc::clone(&self.job.gateway);
-        let limits = &gateway.config.limits;
-        if bytes > limits.answer_buffer {
+        let most = gateway.config.limits.answer_buffer;
+        if bytes > most {
             self.limit_hit(Limit::AnswerBuffer);
-            let words = format!("an answer of over {} bytes (limits.answer_buffer)", limits.answer_buffer);
+            let words = format!("an answer of over {most} bytes (limits.answer_buffer)");
             return Some(self.failed(Failure::with(Cause::Overflow, &words)));
         }
         if bytes <= memory.bytes {
             return None;
         }
         let whole = bytes.max(2 * memory.bytes).max(COLLECT_STEP_BYTES);
-        let room = gateway.bodies.reserve(whole - memory.bytes, whole, limits.queue_time);
+        // The server is not read from meanwhile. Half an answer is too dear to be thrown away for want of room: the stall's
+        // deadline bounds this.
+        let room = gateway.bodies.reserve(whole - memory.bytes, whole, limits::TOTAL);
         match self.pace.run(room).await {
             Ok(Some(more)) => {
                 match &mut memory.reserved {

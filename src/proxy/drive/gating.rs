@@ -15,6 +15,7 @@ use crate::proxy::exchange::{Action, Event};
 use crate::proxy::head;
 use crate::proxy::refusal;
 use crate::proxy::relay::Relay;
+use crate::route::Delivery;
 use crate::time::now;
 
 impl Driver {
@@ -113,6 +114,8 @@ impl Driver {
         let mut body = body;
         if wire != dialect {
             (status, body) = self.nothing_in_dialect(status, &body);
+        }
+        if wire != dialect || self.delivery() == Delivery::Collected {
             let framing = self.job.call.stream.then(|| dialect.framing());
             head::typed(&mut headers, framing);
         }

@@ -134,7 +134,7 @@ impl Job {
         let unstreamed = gateway.process.unstreamed.borrow();
         for candidate in plan.candidates.iter_mut().chain(&mut plan.full) {
             if candidate.delivery == Delivery::Collected
-                && unstreamed.has(gateway.name(candidate.target), &candidate.model)
+                && unstreamed.has(gateway.name(candidate.target), &candidate.model, at)
             {
                 candidate.delivery = Delivery::Whole;
             }

@@ -48,7 +48,7 @@ impl Driver {
             self.plan.candidates.get(self.attempt.candidate).filter(|_| self.attempt.unstreamed)
         {
             let (gateway, target) = (&self.job.gateway, candidate.target);
-            gateway.process.unstreamed.borrow_mut().add(gateway.name(target), &candidate.model);
+            gateway.process.unstreamed.borrow_mut().add(gateway.name(target), &candidate.model, at);
         }
         self.account.status(status.as_u16());
         if !self.may_resume() {

@@ -22,14 +22,15 @@ impl TokenClock {
         TokenClock { until: now + self.allowance, cause: Cause::TimeoutFirstToken, ..self }
     }
 
-    pub(super) fn extended(self, now: Instant) -> TokenClock {
+    /// The server got further with the prompt. No longer than `bound`.
+    pub(super) fn extended(self, bound: Instant, now: Instant) -> TokenClock {
         // What waited for a slot, or for its model, has been begun.
         let cause = if self.cause.passes_over() { Cause::TimeoutFirstToken } else { self.cause };
-        TokenClock { until: self.until.max(now + self.allowance), cause, ..self }
+        TokenClock { until: self.until.max((now + self.allowance).min(bound)), cause, ..self }
     }
 
-    /// The server is seen to work: it has so much longer.
-    pub(super) fn works(self, between: Duration, now: Instant) -> TokenClock {
-        TokenClock { until: self.until.max(now + between), ..self }
+    /// The server is seen to work: it has so much longer, up to `bound`.
+    pub(super) fn works(self, between: Duration, bound: Instant, now: Instant) -> TokenClock {
+        TokenClock { until: self.until.max((now + between).min(bound)), ..self }
     }
 }

@@ -127,6 +127,8 @@ struct Watch {
     /// What is known of the target's work.
     works: bool,
     seen_working: bool,
+    /// When the attempt is left that waits at its server.
+    leaves: Option<Instant>,
     window: Option<u32>,
     hidden: usize,
     kept: bool,
@@ -161,6 +163,7 @@ impl Watch {
             last_beat: None,
             works: false,
             seen_working: false,
+            leaves: None,
             window: None,
             hidden: 0,
             kept: false,
@@ -222,7 +225,7 @@ impl Watch {
         self.remember(event);
         let renews = match self.machine.state {
             State::Gating { .. } => event == Event::Answering,
-            State::Collecting { .. } => matches!(event, Event::Moved { .. }),
+            State::Collecting { .. } => matches!(event, Event::Moved { spoke: true, .. }),
             _ => false,
         };
         if renews {
@@ -244,6 +247,9 @@ impl Watch {
             self.failed[tried.candidate] = Some((self.now, tried.cause, wait));
         }
         self.seen_working |= event == Event::Progress;
+        if let Event::Leaves(at, _) = event {
+            self.leaves = at;
+        }
         self.check(event, action);
         if event == Event::Deadline && before.is_some() {
             let moved = self.asked
@@ -393,6 +399,9 @@ impl Watch {
             }
             self.connected.push(candidate);
         }
+        if !fresh {
+            self.leaves = None;
+        }
         self.stale = fresh;
         self.current = Some(candidate);
         self.sent = None;
@@ -440,7 +449,8 @@ impl Watch {
             };
             // Not once the target is seen to work.
             let wait = if self.seen_working { TOTAL } else { wait };
-            assert!(deadline <= sent + wait, "only work moves it");
+            let bound = self.leaves.map_or(sent + wait, |at| at.max(sent + wait));
+            assert!(deadline <= bound, "only work moves it");
         }
     }
 }

@@ -65,7 +65,8 @@ fn an_end_marker_ends_it_though_the_connection_stays_open() {
 
 #[test]
 fn a_whole_answer_has_a_deadline_of_its_own() {
-    for (answer, due) in [(None, DEADLINES.total), (Some(secs(90)), secs(90))] {
+    // With others left they keep a share of the total.
+    for (answer, due) in [(None, secs(225)), (Some(secs(90)), secs(90))] {
         let deadlines = Deadlines { answer, ..DEADLINES };
         let mut table = Table::new(vec![Candidate { deadlines, ..of(Delivery::Whole) }, candidate(1)]).sent();
         assert_eq!(table.due(), Some(due));
@@ -84,28 +85,47 @@ fn one_that_refuses_streams_has_the_whole_answers_deadline() {
     assert_eq!(table.due(), Some(secs(10)));
     table.now += secs(1);
     assert_eq!(table.on(Event::AsksWhole), Action::Send);
-    assert_eq!(table.due(), Some(DEADLINES.total));
+    assert_eq!(table.due(), Some(secs(1) + secs(299) * 3 / 4));
+    let mut begun = gating(Delivery::Collected);
+    begun.on(Event::Answering);
+    assert_eq!(begun.on(Event::AsksWhole), Action::Send, "its stream cannot be put together");
 }
 
 #[test]
-fn a_server_that_is_seen_to_work_is_waited_for_up_to_the_total() {
-    for head in [false, true] {
-        let mut table = Table::of(2).sent();
+fn a_server_that_is_seen_to_work_is_waited_for_but_others_keep_a_share() {
+    for (others, head, bound) in [(0, false, 300), (0, true, 300), (1, false, 225), (1, true, 225)] {
+        let mut table = Table::of(1 + others).sent();
         if head {
             table.on(Event::Head);
         }
         assert_eq!(table.due_now(), Action::AskWork);
         assert_eq!((table.now - table.start, table.on(Event::Works(true))), (secs(10), Action::Wait));
-        while table.due() < Some(DEADLINES.total) {
+        while table.due() < Some(secs(bound)) {
             assert_eq!(table.due_now(), Action::AskWork);
             assert_eq!(table.on(Event::Works(true)), Action::Wait);
         }
-        table.now = table.start + DEADLINES.total;
-        let over = table.on(Event::Deadline);
-        let out =
-            if head { Action::Expire(Cause::TimeoutTotal) } else { Action::Refuse(Cause::TimeoutTotal) };
-        assert_eq!(over, out);
+        let over = match (others, head) {
+            (0, false) => Action::Refuse(Cause::TimeoutTotal),
+            (0, true) => Action::Expire(Cause::TimeoutTotal),
+            (_, false) => Action::Connect { candidate: 1, fresh: false },
+            (_, true) => Action::Expire(Cause::TimeoutFirstToken),
+        };
+        assert_eq!((table.due_now(), table.now - table.start), (over, secs(bound)));
     }
+}
+
+#[test]
+fn signs_of_life_alone_end_with_the_total() {
+    let mut table = gating(Delivery::Collected);
+    table.on(Event::Answering);
+    while table.now - table.start < DEADLINES.total {
+        table.now += secs(10);
+        if table.machine.deadline() <= Some(table.now) {
+            break;
+        }
+        assert_eq!(table.on(moved(false, false, false)), Action::Read);
+    }
+    assert_eq!(table.due_now(), Action::Expire(Cause::TimeoutBetweenTokens));
 }
 
 #[test]
