@@ -150,11 +150,19 @@ fn a_model_without_streams_is_found_out_once() {
     run(LIMIT, async {
         let refuses = "REPLY 400 application/json | {\"error\":{\"message\":\"Streaming is not supported for this model\"}}";
         let whole = "REPLY 200 application/json | {\"choices\":[{\"message\":{\"content\":\"w\"},\"finish_reason\":\"stop\"}]}";
-        // Refused; or not heeded: the whole answer comes at once.
-        for first in [refuses, whole] {
+        let plain = whole.replace("application/json", "text/plain");
+        let none = "SSE\nEND".to_owned();
+        let mixed = format!(
+            "SSE\n{}D {{\"choices\":[{{\"delta\":{{\"content\":[{{\"type\":\"text\"}}]}}}}]}}\nD [DONE]\nEND",
+            token("a")
+        );
+        // Refused; or not heeded: the whole answer comes at once, as it may be called; or a stream that is none.
+        for first in [refuses, whole, plain.as_str(), none.as_str(), mixed.as_str()] {
+            let once = first == whole || first == plain;
+            let first = first.to_owned();
             let script = move |request: &SimRequest| {
                 let streams = request.json()["stream"] == true;
-                parse(if streams { first } else { whole }).unwrap()
+                parse(if streams { &first } else { whole }).unwrap()
             };
             let server = SimServer::start(Behaviour::by(script)).await.unwrap();
             let program = Program::start(&target("box", "openai", &server, "")).await;
@@ -162,7 +170,7 @@ fn a_model_without_streams_is_found_out_once() {
             assert_eq!(answer.header("x-edgeward-attempts"), Some("box:committed"), "{}", answer.text());
             let asked: Vec<bool> =
                 server.requests().iter().map(|request| request.json()["stream"] == true).collect();
-            assert_eq!(asked, if first == refuses { vec![true, false] } else { vec![true] });
+            assert_eq!(asked, if once { vec![true] } else { vec![true, false] });
             let answer = ask(program.addr, "POST", CHAT, &[], &chat(false)).await;
             assert_eq!(answer.status, 200);
             assert_eq!(server.requests().pop().unwrap().json()["stream"], false, "from now on");
@@ -224,5 +232,33 @@ fn a_server_that_is_seen_to_work_is_not_hung() {
                 assert_eq!(answer.header("x-edgeward-attempts"), Some(attempts), "{}", program.log());
             }
         }
+    });
+}
+
+#[test]
+fn an_empty_answer_is_json_as_well() {
+    run(LIMIT, async {
+        let empty = "SSE\nD {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"},\"finish_reason\":\"stop\"}]}\n\
+                     D {\"id\":\"c\",\"choices\":[],\"usage\":{\"completion_tokens\":2}}\nD [DONE]\nEND";
+        let server = playing(empty).await;
+        let program = Program::start(&target("box", "openai", &server, "")).await;
+        let answer = ask(program.addr, "POST", CHAT, &[], &chat(false)).await;
+        assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
+        assert_eq!(json(&answer)["choices"][0]["finish_reason"], "stop");
+    });
+}
+
+#[test]
+fn a_silent_server_leaves_time_for_the_others() {
+    run(LIMIT, async {
+        let (silent, cloud) =
+            (playing("HANG 60000").await, SimServer::start(healthy("cloud")).await.unwrap());
+        let config = "[deadlines]\ntotal = \"4s\"\nfirst_token = \"1s\"\n".to_owned()
+            + &target("box", "openai", &silent, "")
+            + &target("cloud", "openai", &cloud, "");
+        let program = Program::start(&config).await;
+        let body = chat(false).replacen("\"stream\"", "\"x_vendor\":1,\"stream\"", 1);
+        let answer = ask(program.addr, "POST", CHAT, &[], &body).await;
+        assert_eq!(answer.header("x-edgeward-attempts"), Some("box:timeout_answer,cloud:committed"));
     });
 }

@@ -455,3 +455,26 @@ fn a_real_vllms_refusals() {
         );
     }
 }
+
+#[test]
+fn a_stream_is_named_by_its_own_word() {
+    for (status, text, names) in [
+        (400, "Streaming is not supported for this model", true),
+        (422, "body.stream_options: Extra inputs are not permitted", true),
+        (400, "`stream` must be false", true),
+        (400, "temporarily rate-limited upstream", false),
+        (429, "too many streams", false),
+    ] {
+        let body = format!("{{\"error\":{{\"message\":\"{text}\"}}}}");
+        assert_eq!(refuses_streams(status, body.as_bytes()), names, "{text}");
+    }
+}
+
+#[test]
+fn a_prompt_that_a_refusal_repeats_says_nothing() {
+    let body =
+        r#"{"error":{"message":"Missing 'role' in message: {\"content\":\"it does not support tools\"}"}}"#;
+    assert_eq!(classify_status(400, body.as_bytes()), ClientFault);
+    let body = r#"{"error":{"message":"Missing 'role' in message: {\"content\":\"CUDA out of memory\"}"}}"#;
+    assert_ne!(classify_status(500, body.as_bytes()), CudaOom);
+}

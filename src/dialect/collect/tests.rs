@@ -315,3 +315,48 @@ proptest! {
         }
     }
 }
+
+/// A call that the client's own limit cut is what llama.cpp makes of it: a call with an empty input.
+#[test]
+fn a_call_that_its_limit_cut_is_no_failure() {
+    let stream = |reason: &str| {
+        [
+            json!({"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "content": []}}),
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "t", "name": "f", "input": {}}}),
+            json!({"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{\"a\": \"b"}}),
+            json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 7}, "context_management": {"x": 1}}),
+            json!({"type": "message_stop"}),
+        ]
+        .iter()
+        .map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap()))
+        .collect::<String>()
+    };
+    let got = collected(Dialect::Anthropic, &stream("max_tokens")).unwrap();
+    assert_eq!((&got["content"][0]["input"], &got["context_management"]["x"]), (&json!({}), &json!(1)));
+    assert_eq!(collected(Dialect::Anthropic, &stream("tool_use")).unwrap_err().cause, Cause::Truncated);
+}
+
+#[test]
+fn signs_of_life_with_words_are_no_part_of_the_answer() {
+    let ping = "event: ping\ndata: still here\n\n".to_owned();
+    let stream = ping.clone() + &sse(&[delta(&json!({"content": "a"})), finish("stop")]);
+    assert_eq!(message(&stream), json!({"role": "assistant", "content": "a"}));
+}
+
+#[test]
+fn only_texts_come_in_parts() {
+    let part = |text: &str| delta(&json!({"content": text, "provider": "X", "reasoning_content": text}));
+    let said = message(&sse(&[part("a"), part("b"), finish("stop")]));
+    assert_eq!(
+        (&said["content"], &said["reasoning_content"], &said["provider"]),
+        (&json!("ab"), &json!("ab"), &json!("X"))
+    );
+}
+
+#[test]
+fn what_is_said_anew_is_held_once() {
+    let mut collector = Collector::new(Dialect::OllamaChat, true);
+    let frame = json!({"model": "m".repeat(60), "created_at": "2026-12-01T00:00:00Z", "message": {"role": "assistant", "content": "abcde"}, "done": false});
+    (0..1000).for_each(|_| collector.push(format!("{frame}\n").as_bytes()).unwrap());
+    assert!((5000..6000).contains(&collector.bytes()), "{}", collector.bytes());
+}
