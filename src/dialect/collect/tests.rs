@@ -360,3 +360,14 @@ fn what_is_said_anew_is_held_once() {
     (0..1000).for_each(|_| collector.push(format!("{frame}\n").as_bytes()).unwrap());
     assert!((5000..6000).contains(&collector.bytes()), "{}", collector.bytes());
 }
+
+#[test]
+fn a_whole_answer_in_a_streams_place_is_the_answer() {
+    let (_, whole, _) = pair!("llamacpp-plain");
+    for (dialect, body) in
+        [(CHAT, whole), (Dialect::OllamaChat, r#"{"message":{"content":"a"},"done":true}"#)]
+    {
+        assert_eq!(collected(dialect, body).unwrap(), serde_json::from_str::<Value>(body).unwrap());
+    }
+    assert_eq!(collected(CHAT, &whole[..100]).unwrap_err().cause, Cause::Protocol, "half of it is no answer");
+}

@@ -39,16 +39,7 @@ impl Driver {
                 }
             }
             Some(Err(failure)) if !collector.is_whole() => return self.failed(failure),
-            Some(Err(_)) | None => {
-                return match collector.end() {
-                    // Nothing at all where a stream was due: the answer may have come in another form.
-                    Ok(body) if body.is_empty() => {
-                        self.uncollected(Failure::with(Cause::Protocol, "no event of a stream")).await
-                    }
-                    Ok(body) => self.whole(body),
-                    Err(failure) => self.uncollected(failure).await,
-                };
-            }
+            Some(Err(_)) | None => return self.collected(*collector),
         }
         if collector.is_done() && !collector.is_answering() {
             // An empty answer, to which nothing more comes.
