@@ -59,6 +59,8 @@ pub struct Facts {
     pub choices: u64,
     /// Those of them that have a finish reason.
     pub ended: u64,
+    /// Where the finish reason's word is (quotes included), as OpenAI's protocol has it. `None` for joined data.
+    pub reason: Option<Range<usize>>,
     /// Usage; kept even when the frame carries nothing else.
     pub usage: Option<Usage>,
     /// The frame is *only* usage (OpenAI: `"choices":[]` with `usage`): hidden from a client that did not ask.

@@ -221,6 +221,7 @@ fn event(dialect: Dialect, raw: &[u8], join: &mut [u8]) -> Facts {
             facts.model = None;
             facts.usage_null = None;
             facts.usage_only_at = None;
+            facts.reason = None;
             facts.text = None;
             facts.error = facts.error.map(|error| ErrorFact { text: 0..raw.len(), ..error });
         }
@@ -317,6 +318,7 @@ const fn is_openai(dialect: Dialect) -> bool {
 fn shift(facts: &mut Facts, by: usize) {
     let move_on = |range: Range<usize>| range.start + by..range.end + by;
     facts.usage_only_at = facts.usage_only_at.take().map(|both| both.map(move_on));
+    facts.reason = facts.reason.take().map(move_on);
     facts.model = facts.model.take().map(move_on);
     facts.usage_null = facts.usage_null.take().map(move_on);
     facts.text = facts.text.take().map(move_on);

@@ -133,6 +133,7 @@ fn choice<'a>(c: &mut Cursor<'a>, look: &mut Look<'a>) -> Result<(), Stop> {
             b"finish_reason" => {
                 if let Some(reason) = c.string()? {
                     ended = !reason.raw.is_empty();
+                    look.facts.reason = (ended && reason.whole).then(|| reason.quoted());
                     finish(look, reason);
                 }
             }

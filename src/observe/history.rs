@@ -65,8 +65,9 @@ impl From<Shed> for Away {
 impl From<Cause> for Away {
     fn from(cause: Cause) -> Self {
         match cause {
-            Cause::Overloaded => Away::Busy,
-            Cause::Loading | Cause::TimeoutLoad => Away::Loading,
+            Cause::Overloaded | Cause::Busy => Away::Busy,
+            Cause::Loading | Cause::NotLoaded | Cause::TimeoutLoad => Away::Loading,
+            Cause::LowMemory => Away::Red,
             Cause::Crashed
             | Cause::Oom
             | Cause::OomKill

@@ -135,7 +135,8 @@ impl Leaves {
     fn why(&self, gateway: &Gateway, failures: &[(usize, Failure)]) -> (Option<Away>, Option<Cause>) {
         let on_the_box = failures.iter().filter(|(target, _)| !is_cloud(gateway, *target));
         let mut causes = on_the_box.map(|(_, failure)| failure.cause);
-        let said = causes.clone().find(|cause| *cause != Cause::Suspended);
+        // Who left for want of memory is told by what was short.
+        let said = causes.clone().find(|cause| !matches!(cause, Cause::Suspended | Cause::LowMemory));
         match (said, self.shed, self.planned) {
             (Some(cause), ..) => (None, Some(cause)),
             (None, Some(shed), _) => (Some(shed.into()), None),

@@ -74,6 +74,8 @@ pub struct Relay {
     shape: Option<Shape>,
     /// What the client was last told beside the answer, as in [`Facts::besides`].
     besides: u64,
+    /// The last finish reason, as it stands; kept where usage is hidden.
+    reason: Option<Bytes>,
 }
 
 impl Relay {
@@ -97,6 +99,7 @@ impl Relay {
             spoke: false,
             shape: None,
             besides: 0,
+            reason: None,
         }
     }
 
@@ -259,6 +262,9 @@ impl Relay {
         if facts.besides != 0 {
             self.besides = facts.besides;
         }
+        if let Some(reason) = facts.reason.clone().filter(|_| self.edits.hide_usage) {
+            self.reason = raw.get(reason).map(Bytes::copy_from_slice);
+        }
         match (keep || edited.is_some(), edited) {
             (true, None) if in_chunk => {
                 self.shape = Shape::learn(&raw, &facts).or(self.shape.take());
@@ -319,18 +325,22 @@ impl Relay {
 
     /// Of an event that is hidden for its usage: what to cut out and to put in, so that the client still gets what else
     /// it says and no event before it said. vLLM has its `system_fingerprint` there alone once it is asked for usage. Many
-    /// clients look into the first choice of each event, so that one stands there that adds nothing.
+    /// clients look into the first choice of each event, and take the last one's finish reason: a choice stands there that
+    /// adds no text, and says again why the answer ended.
     fn without_usage(&self, raw: &[u8], facts: &Facts) -> Option<[(Range<usize>, Bytes); 2]> {
         let [choices, usage] = facts.usage_only_at.clone().filter(|_| self.edits.hide_usage)?;
         if facts.besides == 0 || facts.besides == self.besides {
             return None;
         }
         let choice: &[u8] = match self.dialect {
-            Dialect::OpenaiCompletions => br#"[{"index":0,"text":"","logprobs":null,"finish_reason":null}]"#,
-            _ => br#"[{"index":0,"delta":{},"finish_reason":null}]"#,
+            Dialect::OpenaiCompletions => br#"[{"index":0,"text":"","logprobs":null,"finish_reason":"#,
+            _ => br#"[{"index":0,"delta":{"content":""},"finish_reason":"#,
         };
+        // Of several choices each has its own.
+        let reason = self.reason.as_deref().filter(|_| self.expected == 1).unwrap_or(b"null");
+        let choice = Bytes::from([choice, reason, b"}]"].concat());
         let usage = dialect::member_range(raw, &usage)?;
-        Some([(choices, Bytes::from_static(choice)), (usage, Bytes::new())])
+        Some([(choices, choice), (usage, Bytes::new())])
     }
 
     /// The event as the client gets it, where that differs from how it came; of one that is not kept, what of it is.

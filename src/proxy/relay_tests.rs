@@ -86,14 +86,17 @@ fn what_a_hidden_usage_event_says_beside_usage_goes_on() {
         r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3},"system_fingerprint":"fp_1"}"#,
     );
     let what_else = data(
-        r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"asked","choices":[{"index":0,"delta":{},"finish_reason":null}],"system_fingerprint":"fp_1"}"#,
+        r#"{"id":"c","object":"chat.completion.chunk","created":1,"model":"asked","choices":[{"index":0,"delta":{"content":""},"finish_reason":"stop"}],"system_fingerprint":"fp_1"}"#,
     );
     let before = format!("{}{}", content("A"), finish(0)).replace("\"m\"", "\"asked\"");
     let stream = format!("{before}{usage}{DONE}");
     assert_eq!(relayed(CHAT, edits(), &stream), format!("{before}{what_else}{DONE}"));
     assert_eq!(
         relayed(Dialect::OpenaiCompletions, edits(), &usage),
-        what_else.replace(r#""delta":{}"#, r#""text":"","logprobs":null"#)
+        what_else.replace(
+            r#""delta":{"content":""},"finish_reason":"stop""#,
+            r#""text":"","logprobs":null,"finish_reason":null"#
+        )
     );
     // Said before, as OpenAI says it in each event: nothing is lost with this one. Padding is nothing.
     let token = data(

@@ -32,6 +32,7 @@ impl Shape {
             usage_only: false,
             usage_only_at: _,
             besides: _,
+            reason: None,
             done: false,
             error: None,
             progress: None,
