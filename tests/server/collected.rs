@@ -261,3 +261,21 @@ fn a_silent_server_leaves_time_for_the_others() {
         assert_eq!(answer.header("x-edgeward-attempts"), Some("box:timeout_answer,cloud:committed"));
     });
 }
+
+/// Its clients, and their budgets, go by the counts.
+#[test]
+fn a_server_whose_stream_counts_nothing_is_asked_for_whole_answers_later() {
+    run(LIMIT, async {
+        let uncounted = format!("SSE\n{}D [DONE]\nEND", token("a"));
+        for (script, whole_later) in [(uncounted, true), (frames("stop"), false)] {
+            let server = playing(&script).await;
+            let program = Program::start(&target("box", "openai", &server, "")).await;
+            for _ in 0..2 {
+                ask(program.addr, "POST", CHAT, &[], &chat(false)).await;
+            }
+            let asked: Vec<bool> =
+                server.requests().iter().map(|request| request.json()["stream"] == true).collect();
+            assert_eq!(asked, [true, !whole_later]);
+        }
+    });
+}

@@ -197,7 +197,10 @@ impl Driver {
     /// An answer is there whole, in its target's dialect.
     pub(super) fn whole(&mut self, mut body: Vec<u8>) -> Action {
         let wire = self.wire();
-        let verdict = answer::judge(self.rules(), &body).0;
+        let (verdict, facts) = answer::judge(self.rules(), &body);
+        // Its stream says less than its whole answers: later ones are asked for whole.
+        let counted = facts.usage.is_some_and(|usage| usage.completion.is_some());
+        self.attempt.unstreamed |= self.delivery() == Delivery::Collected && !counted;
         if verdict == Verdict::Commit && wire != self.job.call.dialect {
             body = match self.in_dialect(wire, &body) {
                 Ok(body) => body,
