@@ -112,6 +112,10 @@ pub fn hear(dialect: Dialect, piece: &[u8]) -> Heard {
     let usage_null = facts.usage_null.take().map(|at| &piece[at]);
     assert!(usage_null.is_none_or(|null| null == b"null"));
     let usage_null = usage_null.is_some();
+    let reason = facts.reason.take().map(|at| &piece[at]);
+    assert!(
+        reason.is_none_or(|reason| reason.len() > 2 && reason.starts_with(b"\"") && reason.ends_with(b"\""))
+    );
     let at = facts.usage_only_at.take();
     assert!(
         at.is_none_or(|[choices, usage]| piece[choices].first() == Some(&b'[') && !piece[usage].is_empty())
@@ -124,7 +128,8 @@ pub fn hear(dialect: Dialect, piece: &[u8]) -> Heard {
 /// Ranges are within the bytes that were looked at.
 pub fn check_ranges(facts: &Facts, bytes: &[u8]) {
     let error = facts.error.as_ref().map(|error| &error.text);
-    for range in [facts.model.as_ref(), facts.usage_null.as_ref(), error].into_iter().flatten() {
+    let ranges = [facts.model.as_ref(), facts.usage_null.as_ref(), facts.reason.as_ref(), error];
+    for range in ranges.into_iter().flatten() {
         assert!(bytes.get(range.clone()).is_some(), "{range:?} of {} in {facts:?}", bytes.len());
     }
 }
