@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -41,7 +42,7 @@ impl Running {
         };
         // systemd names it to the service alone, by RUNTIME_DIRECTORY.
         let socket = Path::new(UNIT_SOCKET);
-        if usual && socket.exists() {
+        if usual && may_exist(&socket.try_exists()) {
             config.admin_listen.get_or_insert_with(|| socket.to_owned());
         }
         Ok(Running { config, problems })
@@ -89,13 +90,15 @@ pub(super) fn ask(
         });
         match asked {
             Ok(said) => return Ok(said),
-            Err(error) => tried.push(format!("{}: {error}", path_of_socket.display())),
+            Err(error) => tried.push(unopened(path_of_socket, &error, group_of(path_of_socket).as_deref())),
         }
     }
     if config.tls.is_some() {
-        tried.push(
-            "the client listener speaks TLS; set `admin_listen` to ask on a socket of its own".to_owned(),
-        );
+        let advice = match config.admin_listen {
+            None => "; set `admin_listen` to ask on a socket of its own",
+            Some(_) => "",
+        };
+        tried.push(format!("the client listener speaks TLS{advice}"));
     }
     for address in config.listen.iter().filter(|_| config.tls.is_none()) {
         let asked = TcpStream::connect_timeout(&reachable(*address), PATIENCE).and_then(|socket| {
@@ -103,11 +106,49 @@ pub(super) fn ask(
             exchange(socket.into(), &request)
         });
         match asked {
+            // Then what kept this from the socket says more.
+            Ok(Said { status: status @ (401 | 403), .. }) if !tried.is_empty() => {
+                tried.push(format!(
+                    "{address}: it answers {status}: it takes this for a request from elsewhere"
+                ));
+            }
             Ok(said) => return Ok(said),
             Err(error) => tried.push(format!("{address}: {error}")),
         }
     }
     Err(tried.join("; "))
+}
+
+/// Whether a file may be there: its folder may keep this user from knowing.
+fn may_exist(looked: &io::Result<bool>) -> bool {
+    match looked {
+        Ok(exists) => *exists,
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+    }
+}
+
+/// Why `socket`, which belongs to `group`, could not be asked.
+fn unopened(socket: &Path, error: &io::Error, group: Option<&str>) -> String {
+    let advice = match group {
+        _ if error.kind() != io::ErrorKind::PermissionDenied => String::new(),
+        // Of root's group is nobody else.
+        Some(group) if group != "root" => format!(
+            ": join {group}'s group (sudo usermod -aG {group} $USER, which counts from the next login on) or use sudo"
+        ),
+        _ => ": use sudo".to_owned(),
+    };
+    format!("{}: {error}{advice}", socket.display())
+}
+
+/// The group that `socket` belongs to, by its name; by its folder, where that keeps this user from looking.
+fn group_of(socket: &Path) -> Option<String> {
+    let id = socket.ancestors().find_map(|path| path.metadata().ok())?.gid().to_string();
+    let groups = std::fs::read_to_string("/etc/group").ok()?;
+    let mut fields = groups.lines().map(|line| line.split(':'));
+    fields.find_map(|mut fields| {
+        let name = fields.next()?;
+        (fields.nth(1)? == id).then(|| name.to_owned())
+    })
 }
 
 /// The same for a body that must come with 200.
@@ -171,4 +212,41 @@ fn exchange(socket: OwnedFd, request: &str) -> io::Result<Said> {
     }
     answer.drain(..split + 4);
     Ok(Said { status, body: answer })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_others_may_use_says_how_to_be_one_of_them() {
+        let socket = Path::new(UNIT_SOCKET);
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let said = unopened(socket, &denied(), Some("edgeward"));
+        assert!(
+            said.contains("join edgeward's group (sudo usermod -aG edgeward $USER")
+                && said.ends_with("or use sudo"),
+            "{said}"
+        );
+        assert!(unopened(socket, &denied(), Some("root")).ends_with(": use sudo"));
+        assert!(unopened(socket, &denied(), None).ends_with(": use sudo"));
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        assert!(!unopened(socket, &refused, Some("edgeward")).contains("sudo"));
+        // The unit's folder is its group's alone (RuntimeDirectoryMode=0750).
+        assert!(may_exist(&Err(denied())) && may_exist(&Ok(true)) && !may_exist(&Ok(false)));
+        assert_eq!(group_of(Path::new("/etc/no such file")).as_deref(), Some("root"));
+    }
+
+    #[test]
+    fn a_socket_that_is_configured_is_not_advised() {
+        let folder = std::env::temp_dir().join(format!("edgeward-ask-{}", std::process::id()));
+        let mut config = config::discover(&|_: &str| None, &[]).config;
+        config.listen = Vec::new();
+        config.tls = Some(config::ServerTls { cert: folder.join("cert.pem"), key: folder.join("key.pem") });
+        let tried = |config: &Config| ask(config, "GET", "/", "*/*", "").err().unwrap();
+        assert!(tried(&config).contains("set `admin_listen`"));
+        config.admin_listen = Some(folder.join("admin.sock"));
+        let said = tried(&config);
+        assert!(said.contains("admin.sock: ") && said.ends_with("the client listener speaks TLS"), "{said}");
+    }
 }

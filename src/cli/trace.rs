@@ -39,13 +39,39 @@ pub fn record(
     };
     asked.tell(err)?;
     let config = asked.config;
-    let running = every.is_none() && fetch(&config, "?begin").is_ok();
+    // A new one: what was recorded is not lost by a slip.
+    let trace = match File::create_new(file) {
+        Ok(trace) => trace,
+        Err(error) => {
+            writeln!(err, "edgeward: cannot record to {}: {error}; name a new file", file.display())?;
+            return Ok(EXIT_FAILED);
+        }
+    };
+    let running = match every.map_or_else(|| fetch(&config, "?begin").map(|_| true), |_| Ok(false)) {
+        Ok(running) => running,
+        Err(Unheard::Taken) => {
+            // It is new, and empty: the next try may have its name.
+            drop(std::fs::remove_file(file));
+            writeln!(
+                err,
+                "edgeward: another `edgeward record` is running; wait for its end, or stop it, or take this process's own \
+                 looks beside it: --every 1s"
+            )?;
+            return Ok(EXIT_FAILED);
+        }
+        Err(Unheard::Not(why)) => {
+            writeln!(
+                err,
+                "edgeward: no running one is recorded: {why}\n\
+                 edgeward: recording this process's own looks at memory instead, with nothing of what a running one knows"
+            )?;
+            false
+        }
+    };
     if running {
         writeln!(err, "edgeward: recording the one that runs")?;
     }
-    // A new one: what was recorded is not lost by a slip.
-    let recorded = File::create_new(file).and_then(|trace| {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let recorded = runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
         runtime.block_on(async {
             match running {
                 true => fetched(&config, time, trace).await,
@@ -54,23 +80,50 @@ pub fn record(
         })
     });
     match recorded {
+        Ok(0) => {
+            writeln!(
+                err,
+                "edgeward: 0 samples in {}: the running one took none in this time; record for longer, and see that \
+                 memory.enabled is not false",
+                file.display()
+            )?;
+            Ok(EXIT_FAILED)
+        }
         Ok(count) => {
             writeln!(err, "edgeward: {count} samples in {}", file.display())?;
             Ok(EXIT_GOOD)
         }
         Err(error) => {
-            writeln!(err, "edgeward: cannot record to {}: {error}; name a new file", file.display())?;
+            writeln!(err, "edgeward: the record in {} ends early: {error}", file.display())?;
             Ok(EXIT_FAILED)
         }
     }
 }
 
+/// Why a running one tells nothing.
+enum Unheard {
+    /// It tells another `edgeward record`.
+    Taken,
+    /// None answers, or it does not take this for an operator's question: in words.
+    Not(String),
+}
+
+impl From<Unheard> for io::Error {
+    fn from(unheard: Unheard) -> Self {
+        io::Error::other(match unheard {
+            Unheard::Taken => "another `edgeward record` has begun".to_owned(),
+            Unheard::Not(why) => why,
+        })
+    }
+}
+
 /// What a running one has to tell since it was last asked, or since `?begin`.
-fn fetch(config: &Config, query: &str) -> io::Result<Vec<u8>> {
+fn fetch(config: &Config, query: &str) -> Result<Vec<u8>, Unheard> {
     match ask::ask(config, "POST", &format!("/edgeward/trace{query}"), "text/plain", "{}") {
         Ok(said) if said.status == 200 => Ok(said.body),
-        Ok(said) => Err(io::Error::other(ask::not_heard(said.status))),
-        Err(why) => Err(io::Error::other(why)),
+        Ok(said) if said.status == 409 => Err(Unheard::Taken),
+        Ok(said) => Err(Unheard::Not(ask::refused(said.status))),
+        Err(why) => Err(Unheard::Not(why)),
     }
 }
 
@@ -79,18 +132,24 @@ async fn fetched(config: &Config, time: Option<Duration>, mut out: File) -> io::
     let mut signals = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
     let [interrupt, terminate] = &mut signals;
     let end = time.and_then(|time| now().checked_add(time));
+    let mut take = |query| -> io::Result<u64> {
+        let lines = fetch(config, query)?;
+        out.write_all(&lines)?;
+        Ok(lines.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"s ")).count() as u64)
+    };
     let mut count = 0;
     loop {
-        let over = tokio::select! {
-            () = tokio::time::sleep(limits::MEMORY_TAP_INTERVAL) => end.is_some_and(|end| now() >= end),
+        let stopped = tokio::select! {
+            () = tokio::time::sleep(limits::MEMORY_TAP_INTERVAL) => false,
             _ = interrupt.recv() => true,
             _ = terminate.recv() => true,
         };
-        let lines = fetch(config, "")?;
-        out.write_all(&lines)?;
-        count += lines.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"s ")).count() as u64;
-        if over {
-            return Ok(count);
+        count += take("")?;
+        // It looks once a second at the least: a short time has one look in it, too.
+        let patience = if count == 0 { 2 * limits::MEMORY_TAP_INTERVAL } else { Duration::ZERO };
+        if stopped || end.is_some_and(|end| now() >= end + patience) {
+            // Another one need not wait for this one's silence.
+            return Ok(count + take("?end")?);
         }
     }
 }
@@ -341,7 +400,43 @@ mod tests {
         assert!(said.starts_with("1 samples over 0.0 s; 0 episodes"), "{said}");
         assert!(said.ends_with("each decision is as it was recorded\n"), "{said}");
         assert_eq!(record(), EXIT_FAILED, "an old one is not written over");
-        assert!(String::from_utf8(err).unwrap().contains("name a new file"));
+        let said = String::from_utf8(err).unwrap();
+        assert!(said.contains("name a new file"));
+        let why = said.split("no running one is recorded: ").nth(1).unwrap();
+        assert!(why.starts_with("127.0.0.1:1: ") && why.contains("own looks"), "{said}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// One that runs and gives `answer` to whatever it is asked.
+    fn answering(answer: &'static str) -> std::net::SocketAddr {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for mut asked in listener.incoming().map_while(Result::ok) {
+                let mut request = [0; 1024];
+                let _read = asked.read(&mut request).unwrap();
+                write!(asked, "HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n").unwrap();
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn a_record_of_nothing_and_one_beside_another_are_failures() {
+        let folder = std::env::temp_dir().join(format!("edgeward-no-trace-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (config, file) = (folder.join("edgeward.toml"), folder.join("memory.trace"));
+        for (answer, words) in
+            [("409 Conflict", "another `edgeward record` is running"), ("200 OK", "0 samples in")]
+        {
+            std::fs::write(&config, format!("listen = [\"{}\"]\n", answering(answer))).unwrap();
+            let mut err = Vec::new();
+            let time = Some(Duration::from_millis(1));
+            let code = record(Some(&config), time, None, &file, &|_: &str| None, &mut err).unwrap();
+            let said = String::from_utf8(err).unwrap();
+            assert_eq!(code, EXIT_FAILED, "{said}");
+            assert!(said.contains(words), "{said}");
+        }
         std::fs::remove_dir_all(folder).unwrap();
     }
 

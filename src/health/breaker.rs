@@ -46,8 +46,8 @@ enum Phase {
 pub enum Gate {
     /// Yes.
     Fit,
-    /// Yes, as a trial.
-    Trial,
+    /// Yes, as a trial, after what it last opened for.
+    Trial(Cause),
     /// No.
     Shut(Why),
 }
@@ -121,11 +121,11 @@ impl Breaker {
             _ if !policy.enabled => Gate::Fit,
             Phase::Closed { .. } => Gate::Fit,
             Phase::Open { until, rest } => match until.saturating_duration_since(now).min(rest) {
-                Duration::ZERO => Gate::Trial,
+                Duration::ZERO => Gate::Trial(self.cause),
                 left => Gate::Shut(Why::Open(left, self.cause)),
             },
-            Phase::HalfOpen { trials } if trials < policy.trials.max(1) => Gate::Trial,
-            Phase::HalfOpen { .. } => Gate::Shut(Why::HalfOpen),
+            Phase::HalfOpen { trials } if trials < policy.trials.max(1) => Gate::Trial(self.cause),
+            Phase::HalfOpen { .. } => Gate::Shut(Why::HalfOpen(self.cause)),
         }
     }
 
@@ -137,7 +137,7 @@ impl Breaker {
         self.look(now);
         let trial = match self.gate(policy, now) {
             Gate::Fit => false,
-            Gate::Trial => true,
+            Gate::Trial(_) => true,
             Gate::Shut(why) => return Err(why),
         };
         if trial {
@@ -157,7 +157,7 @@ impl Breaker {
     /// Another one is under way or was a moment ago.
     pub fn begin_last_resort(&mut self, policy: &Policy, now: Instant) -> Result<Pass, Why> {
         match self.begin(policy, now) {
-            Err(Why::Open(..) | Why::HalfOpen) if self.may_last_resort(now) => {}
+            Err(Why::Open(..) | Why::HalfOpen(_)) if self.may_last_resort(now) => {}
             decided => return decided,
         }
         self.last_resort = Some((now, true));

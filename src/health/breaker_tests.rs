@@ -47,7 +47,7 @@ fn three_failures_in_a_row_open_it_and_a_success_between_does_not() {
     let rest = opened(&mut breaker, now);
     assert!(rest >= secs(10) && rest <= secs(11), "{rest:?}");
     assert_eq!(breaker.gate(&policy, now), Gate::Shut(Why::Open(rest, Cause::Refused)));
-    assert_eq!(breaker.gate(&policy, now + rest), Gate::Trial);
+    assert_eq!(breaker.gate(&policy, now + rest), Gate::Trial(Cause::Refused));
 }
 
 #[test]
@@ -90,9 +90,9 @@ fn a_trial_decides_and_who_began_before_does_not() {
     assert_eq!(breaker.end(&policy, early, Verdict::Well, at), None);
     let trial = breaker.begin(&policy, at).unwrap();
     assert!(trial.trial);
-    assert_eq!(breaker.begin(&policy, at), Err(Why::HalfOpen));
+    assert_eq!(breaker.begin(&policy, at), Err(Why::HalfOpen(Cause::Refused)));
     assert_eq!(breaker.end(&policy, late, failed(Cause::Reset), at), None);
-    assert_eq!(breaker.gate(&policy, at), Gate::Shut(Why::HalfOpen), "still half open");
+    assert_eq!(breaker.gate(&policy, at), Gate::Shut(Why::HalfOpen(Cause::Refused)), "still half open");
     assert_eq!(breaker.end(&policy, trial, Verdict::Neutral, at), None);
     let again = breaker.begin(&policy, at).expect("a trial that told nothing frees its place");
     assert_eq!(breaker.end(&policy, again, Verdict::Well, at), Some(Change::Closed));
@@ -110,7 +110,7 @@ fn in_its_rest_one_request_at_a_time_is_let_through_where_nobody_else_is_left() 
     assert!(breaker.begin_last_resort(&policy, now + secs(2)).is_err(), "one at a time");
     assert_eq!(breaker.end(&policy, first, failed(Cause::Refused), now), None);
     assert!(open(&breaker, now + rest - secs(1)), "it rests as long as it would have, and no longer");
-    assert_eq!(breaker.gate(&policy, now + rest), Gate::Trial);
+    assert_eq!(breaker.gate(&policy, now + rest), Gate::Trial(Cause::Refused));
     assert!(breaker.begin_last_resort(&policy, now).is_err(), "nor is it hammered");
     let again = breaker.begin_last_resort(&policy, now + secs(1)).expect("a second later");
     assert_eq!(breaker.end(&policy, again, Verdict::Well, now + secs(1)), Some(Change::Closed));
@@ -210,7 +210,7 @@ fn a_flapping_target_rests_longer_each_time() {
     for half in 0..2400_u64 {
         let now = start + Duration::from_millis(half * 500);
         let good = (half / 20) % 2 == 0;
-        if breaker.gate(&policy, now) != Gate::Shut(Why::HalfOpen)
+        if !matches!(breaker.gate(&policy, now), Gate::Shut(Why::HalfOpen(_)))
             && let Ok(pass) = breaker.begin(&policy, now)
         {
             asked[usize::from(good)] += 1;

@@ -41,8 +41,8 @@ pub enum Why {
     CoolingDown(Duration),
     /// Its breaker is open for this much longer; the last cause.
     Open(Duration, Cause),
-    /// Its breaker is half open, and its trials are under way.
-    HalfOpen,
+    /// Its breaker is half open, and its trials are under way; what it opened for.
+    HalfOpen(Cause),
     /// Its probe failed repeatedly; the last cause.
     ProbeDown(Cause),
     /// Its time to first token is this many tenths of what is usual for it.
@@ -76,7 +76,7 @@ impl Why {
     /// stream that may be a long one that it has recovered; a client that would get an error anyhow loses nothing by it.
     #[must_use]
     pub const fn is_rest(self) -> bool {
-        matches!(self, Why::Open(..) | Why::HalfOpen | Why::Down(..) | Why::Returning(_))
+        matches!(self, Why::Open(..) | Why::HalfOpen(_) | Why::Down(..) | Why::Returning(_))
     }
 
     /// Whether such a target is asked rather than nobody: it answers, only badly; or it has lost a GPU, which may not be
@@ -114,7 +114,7 @@ impl Why {
                     cause.in_words()
                 )
             }
-            Why::HalfOpen => "is being tried with another request after its rest".to_owned(),
+            Why::HalfOpen(_) => "is being tried with another request after its rest".to_owned(),
             Why::ProbeDown(cause) => format!("does not answer its probe: {}", cause.in_words()),
             Why::SlowFirstToken(tenths) => {
                 format!("takes {} times as long as usual to its first token", times(tenths))

@@ -58,9 +58,12 @@ impl Server {
         }
         match self.breaker.gate(&policy(health), now) {
             Gate::Shut(Why::Open(left, cause)) => Gate::Shut(Why::Down(left, self.ill.unwrap_or(cause))),
-            Gate::Trial if !self.may_try(pressure, now) => {
-                Gate::Shut(Why::Returning(self.ill.unwrap_or(Cause::Crashed)))
+            Gate::Trial(cause) if !self.may_try(pressure, now) => {
+                Gate::Shut(Why::Returning(self.ill.unwrap_or(cause)))
             }
+            // What it died of may be known better by now than when it began to rest.
+            Gate::Trial(cause) => Gate::Trial(self.ill.unwrap_or(cause)),
+            Gate::Shut(Why::HalfOpen(cause)) => Gate::Shut(Why::HalfOpen(self.ill.unwrap_or(cause))),
             gate => gate,
         }
     }
@@ -85,7 +88,7 @@ impl Server {
         let pass = match self.gate(health, pressure, now) {
             // Nobody else was left.
             Gate::Fit | Gate::Shut(Why::Latched(_)) => return Ok(None),
-            Gate::Trial => self.breaker.begin(&policy, now)?,
+            Gate::Trial(_) => self.breaker.begin(&policy, now)?,
             Gate::Shut(why) if last_resort && why.is_rest() => {
                 self.breaker.begin_last_resort(&policy, now)?
             }

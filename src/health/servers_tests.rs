@@ -53,7 +53,7 @@ fn a_death_is_a_rest_then_its_probe_and_steady_memory_and_one_trial() {
     store.probed(0, Ok(()), rested);
     assert_eq!(standing(&store, "m", 1, rested), Standing::Out(Why::Returning(Cause::OomKill)), "not steady");
     let steady = rested + limits::DEATH_CALM;
-    assert_eq!(standing(&store, "m", 1, steady), Standing::Trial(Why::HalfOpen));
+    assert_eq!(standing(&store, "m", 1, steady), Standing::Trial(Why::HalfOpen(Cause::OomKill)));
     let trial = store.begin(0, "m", false, steady).expect("one may try");
     assert!(trial.trial && store.begin(0, "m", false, steady).is_err(), "and no second one");
     store.answered(&trial, 1, None, steady);
@@ -73,7 +73,7 @@ fn a_server_that_was_restarted_is_tried_as_soon_as_its_probe_succeeds() {
     let _news = store.probed(0, Err(Cause::Refused), now);
     assert!(matches!(standing(&store, "m", 1, now), Standing::Out(Why::Down(..))));
     let _news = store.probed(0, Ok(()), now + SECOND);
-    assert_eq!(standing(&store, "m", 1, now + SECOND), Standing::Trial(Why::HalfOpen));
+    assert_eq!(standing(&store, "m", 1, now + SECOND), Standing::Trial(Why::HalfOpen(Cause::Crashed)));
     assert!(attempt(&mut store, 1, Ended::Well, now + SECOND).contains(&Change::Back));
     // The second time it is no operator.
     let again = now + SECOND * 30;

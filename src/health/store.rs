@@ -79,12 +79,16 @@ impl Entry {
             return Standing::Out(Why::ProbeDown(cause));
         }
         let slow = model.and_then(|model| model.latency.out(&health.latency, now));
+        let trial = |gate| if let Gate::Trial(cause) = gate { Some(cause) } else { None };
         match (slow, self.seen.last(name, now)) {
             (Some((why, false)), _) => Standing::Out(why),
             (_, Some(why)) => Standing::Last(why),
             (Some((why, true)), None) => Standing::Trial(why),
-            (None, None) if gate == Gate::Trial || server == Gate::Trial => Standing::Trial(Why::HalfOpen),
-            (None, None) => Standing::Fit,
+            // Where its server died, its models' failures came of that.
+            (None, None) => match trial(server).or(trial(gate)) {
+                Some(cause) => Standing::Trial(Why::HalfOpen(cause)),
+                None => Standing::Fit,
+            },
         }
     }
 

@@ -247,10 +247,14 @@ fn probes_mark_down_fast_help_up_and_close_no_breaker() {
     assert_eq!(standing(&store, 0, "other", now), Standing::Out(Why::ProbeDown(Cause::Refused)));
     assert!(store.begin(0, "other", false, now).is_ok(), "rather than nobody");
     assert_eq!(changes(&store.probed(0, Ok(()), now)), [Change::ProbeUp]);
-    assert_eq!(standing(&store, 0, "m", now), Standing::Trial(Why::HalfOpen), "at once, and only half open");
+    assert_eq!(
+        standing(&store, 0, "m", now),
+        Standing::Trial(Why::HalfOpen(Cause::Refused)),
+        "at once, and only half open"
+    );
     let trial = store.begin(0, "m", false, now).unwrap();
     assert!(trial.trial);
-    assert_eq!(standing(&store, 0, "m", now), Standing::Out(Why::HalfOpen));
+    assert_eq!(standing(&store, 0, "m", now), Standing::Out(Why::HalfOpen(Cause::Refused)));
     assert_eq!(changes(&store.end(trial, Ended::Well, now)), [Change::Closed]);
     assert_eq!(
         store.summary(0, "m", 10, now),
@@ -390,7 +394,7 @@ fn a_changed_configuration_keeps_the_health_of_those_that_stay() {
     let mut renewed = store.renewed(&Health::default(), [(Some(1), false), (None, true)]);
     assert_eq!(
         standing(&renewed, 0, "m", now),
-        Standing::Trial(Why::HalfOpen),
+        Standing::Trial(Why::HalfOpen(Cause::Refused)),
         "the trial is the old store's"
     );
     assert_eq!(renewed.target(0).in_flight, 0);

@@ -128,5 +128,7 @@ pub const MEMORY_SURE_MS: u32 = 3000;
 pub const MEMORY_TAP_BYTES: usize = 64 * 1024;
 /// Nobody who records any more has asked for this long.
 pub const MEMORY_TAP_TIME: Duration = Duration::from_secs(30);
+/// Who records has asked within this time: another one does not begin. Longer than one question and the pause before it.
+pub const MEMORY_TAP_HELD: Duration = Duration::from_secs(5);
 /// Between two questions of who records.
 pub const MEMORY_TAP_INTERVAL: Duration = Duration::from_secs(1);

@@ -48,6 +48,10 @@ pub const LEVEL_VARIABLE: &str = "EDGEWARD_LOG";
 /// The target of our own debug lines. A release has no `debug!` in it, because it has none of other crates.
 const FINE: &str = "edgeward::fine";
 
+/// The target of what is written at every level but `off`: once a day costs a card nothing, and it is what an operator of a
+/// box that writes little has to read.
+const ALWAYS: &str = "edgeward::always";
+
 /// A debug line: `what` happened, to which target, and why.
 pub fn fine(what: &str, target: Option<&str>, why: &dyn fmt::Display) {
     tracing::info!(target: FINE, edgeward_target = target, edgeward_detail = %why, "{what}");

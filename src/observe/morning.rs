@@ -17,6 +17,7 @@ pub fn morning(since: &str, sum: &Sum, spent: &str) {
     let deaths = list(&mut sum.deaths().map(|(cause, count)| (cause.as_str(), count)));
     let some = |list: &'_ String| (!list.is_empty()).then(|| list.clone());
     info!(
+        target: super::ALWAYS,
         message_id = MORNING,
         edgeward_event = "morning",
         edgeward_since = since,

@@ -66,8 +66,17 @@ impl Sink {
 
     fn passes(&self, metadata: &Metadata<'_>) -> bool {
         let ours = metadata.target().split("::").next() == Some("edgeward");
-        let level = if ours { self.level } else { self.level.min(LevelFilter::WARN) };
+        let level = match metadata.target() {
+            super::ALWAYS => self.most(),
+            _ if ours => self.level,
+            _ => self.level.min(LevelFilter::WARN),
+        };
         metadata.is_event() && super::level_of(metadata) <= level
+    }
+
+    /// The level of what is written at every level but `off`.
+    fn most(&self) -> LevelFilter {
+        if self.level == LevelFilter::OFF { self.level } else { self.level.max(LevelFilter::INFO) }
     }
 
     fn write(&self, event: &Event<'_>, scratch: &mut Scratch) {
@@ -168,7 +177,8 @@ impl Subscriber for Sink {
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.level)
+        // Events beyond it do not even get to `register_callsite`.
+        Some(self.most())
     }
 
     fn event(&self, event: &Event<'_>) {
@@ -309,6 +319,27 @@ mod tests {
             .map(|datagram| super::super::journal::tests::parse(datagram).remove("MESSAGE").unwrap())
             .collect();
         assert_eq!(messages, ["ours", "others' warning", "in a span"]);
+    }
+
+    /// The README's advice for flash keeps the one line a day that tells what the others would have.
+    #[test]
+    fn the_morning_line_is_written_at_every_level_but_off() {
+        for (level, lines) in [(LevelFilter::WARN, 1), (LevelFilter::ERROR, 1), (LevelFilter::OFF, 0)] {
+            let (sink, socket, _dir) = journal(level);
+            // Tests beside this one have an INFO of their own: the hint is asked for by itself.
+            assert_eq!(sink.max_level_hint() >= Some(LevelFilter::INFO), lines == 1, "{level}");
+            tracing::subscriber::with_default(sink, || {
+                let start = crate::time::now();
+                let sum = super::super::history::History::new(start, 0).morning(start);
+                super::super::morning::morning("2026-12-01 07:00", &sum, "0.00");
+                super::super::events::request_done(&super::super::events::tests::RECORD);
+            });
+            let told: Vec<_> = received(&socket)
+                .iter()
+                .map(|datagram| super::super::journal::tests::parse(datagram).remove("EDGEWARD_EVENT"))
+                .collect();
+            assert_eq!(told, vec![Some("morning".to_owned()); lines], "{level}");
+        }
     }
 
     /// Lost lines are counted for the whole process: tests that lose some take turns.

@@ -156,8 +156,8 @@ fn by_health(why: Why) -> (Away, Option<Cause>) {
         Why::Down(_, cause) | Why::Returning(cause) | Why::ProbeDown(cause) => (Away::Dead, Some(cause)),
         Why::Latched(_) => (Away::Dead, Some(Cause::Xid)),
         Why::Absent => (Away::Dead, None),
-        Why::Open(_, cause) => (Away::from(cause), Some(cause)),
-        Why::HalfOpen | Why::SlowFirstToken(_) | Why::SlowTokens(_) => (Away::Failed, None),
+        Why::Open(_, cause) | Why::HalfOpen(cause) => (Away::from(cause), Some(cause)),
+        Why::SlowFirstToken(_) | Why::SlowTokens(_) => (Away::Failed, None),
         Why::CoolingDown(_) => (Away::Failed, Some(Cause::RateLimited)),
         Why::RefusedKey => (Away::Failed, Some(Cause::Unauthorized)),
         Why::ModelMissing => (Away::Failed, Some(Cause::ModelMissing)),
@@ -254,4 +254,31 @@ fn begins(sum: &Sum, local: Option<Local<'_>>) -> String {
 
 fn minutes_ago(ago: Duration) -> String {
     format!("{} min ago", ago.as_secs() / 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Health;
+    use crate::health::store::Store;
+
+    #[test]
+    fn what_leaves_during_a_trial_leaves_by_what_went_before_it() {
+        let now = crate::time::now();
+        let mut store = Store::new(&Health::default(), 1, [false]);
+        let why = |store: &Store| match store.summary(0, "m", 1, now).standing {
+            Standing::Trial(why) | Standing::Out(why) => Some(by_health(why)),
+            Standing::Fit | Standing::Last(_) => None,
+        };
+        store.watch(0);
+        store.died(0, Cause::Crashed, true, now);
+        let _news = store.probed(0, Ok(()), now);
+        assert_eq!(why(&store), Some((Away::Dead, Some(Cause::Crashed))), "it may be tried");
+        let trial = store.begin(0, "m", false, now).expect("the trial");
+        assert!(trial.trial);
+        assert_eq!(why(&store), Some((Away::Dead, Some(Cause::Crashed))), "the trial is under way");
+        // The kernel's word of it comes late.
+        store.died_of(0, Cause::OomKill);
+        assert_eq!(why(&store), Some((Away::Dead, Some(Cause::OomKill))));
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -172,9 +173,59 @@ struct Listed {
     data: Vec<Entry>,
 }
 
-/// All of an entry but its id, each value as it came.
+/// All of an entry but its id, each value as it came; without what tells of the server's inside.
 #[derive(Clone, Debug, Default)]
 struct Said(Vec<(String, Box<RawValue>)>);
+
+impl Said {
+    /// Without paths on the server's disk, and how llama.cpp's router starts its processes (`args`, and the same as `preset`).
+    fn outside(mut self) -> Self {
+        self.0.retain(|(name, value)| match name.as_str() {
+            "path" => false,
+            // A model's name stays: vLLM has what it was started with there.
+            "root" => !serde_json::from_str::<PathBuf>(value.get()).is_ok_and(|root| root.is_absolute()),
+            _ => true,
+        });
+        for (_, value) in self.0.iter_mut().filter(|(name, _)| name == "status") {
+            let Ok(mut status) = serde_json::from_str::<Said>(value.get()) else { continue };
+            status.0.retain(|(name, _)| !matches!(name.as_str(), "args" | "preset"));
+            if let Ok(left) = serde_json::value::to_raw_value(&status) {
+                *value = left;
+            }
+        }
+        self
+    }
+}
+
+impl Serialize for Said {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Said {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Said;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Said, A::Error> {
+                let mut said = Said::default();
+                while let Some(field) = map.next_entry()? {
+                    said.0.push(field);
+                }
+                Ok(said)
+            }
+        }
+
+        deserializer.deserialize_map(Fields)
+    }
+}
 
 struct Entry {
     id: String,
@@ -183,29 +234,13 @@ struct Entry {
 
 impl<'de> Deserialize<'de> for Entry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-
-        impl<'de> Visitor<'de> for Fields {
-            type Value = Entry;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a model with an id")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entry, A::Error> {
-                let (mut id, mut said) = (None, Said::default());
-                while let Some(name) = map.next_key::<String>()? {
-                    if name == "id" {
-                        id = Some(map.next_value()?);
-                    } else {
-                        said.0.push((name, map.next_value()?));
-                    }
-                }
-                Ok(Entry { id: id.ok_or_else(|| A::Error::missing_field("id"))?, said })
-            }
-        }
-
-        deserializer.deserialize_map(Fields)
+        let mut said = Said::deserialize(deserializer)?;
+        let at = said.0.iter().position(|(name, _)| name == "id");
+        let (_, id) = said.0.remove(at.ok_or_else(|| D::Error::missing_field("id"))?);
+        // One that stands there twice would be told twice.
+        said.0.retain(|(name, _)| name != "id");
+        let id = serde_json::from_str(id.get()).map_err(D::Error::custom)?;
+        Ok(Entry { id, said: said.outside() })
     }
 }
 

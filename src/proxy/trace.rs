@@ -33,6 +33,11 @@ impl Tap {
         self.asked.is_some_and(|asked| at.saturating_duration_since(asked) < limits::MEMORY_TAP_TIME)
     }
 
+    /// Whether somebody else who records would lose lines to one who begins.
+    fn is_held(&self, at: Instant) -> bool {
+        self.asked.is_some_and(|asked| at.saturating_duration_since(asked) < limits::MEMORY_TAP_HELD)
+    }
+
     /// A look, with the events before it; `state` is as it was before those.
     pub fn before(&mut self, state: &State, events: &[Event], at: Instant) {
         if !self.is_open(at) {
@@ -62,6 +67,29 @@ impl Tap {
         }
     }
 
+    /// Lines for who asks with `query`.
+    ///
+    /// # Errors
+    /// Another one records.
+    fn answer(&mut self, query: Option<&str>, at: Instant) -> Result<Vec<u8>, Problem> {
+        if query == Some("begin") {
+            if self.is_held(at) {
+                return Err(Problem::new(
+                    409,
+                    "already_recording",
+                    "another `edgeward record` is running; wait for its end, or stop it",
+                ));
+            }
+            *self = Tap::default();
+        }
+        self.asked = Some(at);
+        let lines = std::mem::take(&mut self.lines);
+        if query == Some("end") {
+            *self = Tap::default();
+        }
+        Ok(lines)
+    }
+
     fn put(&mut self, entry: &Entry) {
         let mut line = [0; limits::MEMORY_LINE_BYTES];
         // Of what is not fetched in time the newest is left out.
@@ -74,10 +102,10 @@ impl Tap {
 }
 
 /// `POST /edgeward/trace`: the lines since the last time; from the first time on there are some. With `?begin` it is a
-/// trace of its own from here on: what somebody recorded a moment ago is not gone on with.
+/// trace of its own from here on: what somebody recorded a moment ago is not gone on with. With `?end` these are the last.
 ///
 /// # Errors
-/// 403 for who is no operator.
+/// 403 for who is no operator; 409 for who begins while another one records.
 pub fn answer(
     gateway: &Gateway,
     client: &Client,
@@ -85,11 +113,7 @@ pub fn answer(
 ) -> Result<Response<ClientBody>, Problem> {
     operator::may_change(client, request.headers())?;
     let mut tap = gateway.process.tap.borrow_mut();
-    if request.uri().query() == Some("begin") {
-        *tap = Tap::default();
-    }
-    tap.asked = Some(now());
-    Ok(text(StatusCode::OK, std::mem::take(&mut tap.lines)))
+    tap.answer(request.uri().query(), now()).map(|lines| text(StatusCode::OK, lines))
 }
 
 #[cfg(test)]
@@ -100,6 +124,23 @@ mod tests {
     use crate::config::{Board, Memory};
     use crate::memory::recorder::Replay;
     use crate::memory::{Field, Terms, board, step};
+
+    #[test]
+    fn who_records_is_not_cut_short_by_another() {
+        let (mut tap, start) = (Tap::default(), now());
+        let second = |n| start + Duration::from_secs(n);
+        assert!(tap.answer(Some("begin"), start).is_ok());
+        tap.lines = b"s 1\n".to_vec();
+        let refused = tap.answer(Some("begin"), second(4)).unwrap_err();
+        assert_eq!((refused.status, refused.code), (409, "already_recording"));
+        assert_eq!(tap.answer(None, second(4)).unwrap(), b"s 1\n", "the first one's lines are still there");
+        assert!(tap.answer(Some("begin"), second(8)).is_err(), "and it goes on");
+        // It has ended, or is gone without a word.
+        tap.lines = b"s 2\n".to_vec();
+        assert_eq!(tap.answer(Some("end"), second(8)).unwrap(), b"s 2\n");
+        assert!(tap.answer(Some("begin"), second(8)).is_ok());
+        assert!(tap.answer(Some("begin"), second(8) + limits::MEMORY_TAP_HELD).is_ok());
+    }
 
     #[test]
     fn what_a_running_one_saw_knew_and_decided_replays_and_nothing_is_kept_for_nobody() {

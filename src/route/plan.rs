@@ -234,7 +234,7 @@ impl Judge<'_> {
             first_token: summary.first_token,
             back_since: summary.back_since,
             trial: matches!(summary.standing, Standing::Trial(_)),
-            half_open: summary.standing == Standing::Trial(Why::HalfOpen),
+            half_open: matches!(summary.standing, Standing::Trial(Why::HalfOpen(_))),
         })
     }
 }

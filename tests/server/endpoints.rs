@@ -57,9 +57,13 @@ fn models_are_the_union_of_what_can_be_asked_for() {
 #[test]
 fn models_keep_what_their_servers_say_of_them() {
     run(LIMIT, async {
-        let entry = r#"{"id":"qwen","object":"model","created":1790000000,"owned_by":"vllm","root":"/m","max_model_len":32768,"meta":{"n_ctx_train":8192},"permission":[]}"#;
-        let list =
-            format!(r#"REPLY 200 application/json | {{"object":"list","data":[{entry},{{"id":"bare"}}]}}"#);
+        let entry = r#"{"id":"qwen","object":"model","created":1790000000,"owned_by":"vllm","root":"org/qwen","max_model_len":32768,"meta":{"n_ctx_train":8192},"status":{"value":"loaded"},"permission":[]}"#;
+        // All but what tells of the server's inside: vLLM's path, and what llama.cpp's router tells of its own.
+        let routed = r#"{"id":"routed","path":"/srv/b","root":"/srv/b","status":{"value":"failed","args":["--api-key","secret"],"preset":"model = /srv/b","exit_code":1},"tags":["b"]}"#;
+        let odd = r#"{"id":"odd","root":null,"status":"loaded"}"#;
+        let list = format!(
+            r#"REPLY 200 application/json | {{"object":"list","data":[{entry},{routed},{odd},{{"id":"bare"}}]}}"#
+        );
         let server = SimServer::start(parse(&list).unwrap()).await.unwrap();
         let more = "models = { fast = \"qwen\", \"*\" = \"*\" }";
         let program = Program::start(&target("a", "vllm", &server, more)).await;
@@ -69,6 +73,14 @@ fn models_keep_what_their_servers_say_of_them() {
         assert_eq!(one.text(), entry);
         let named = ask(program.addr, "GET", "/v1/models/fast", &[], "").await;
         assert_eq!(named.text(), entry.replacen("qwen", "fast", 1), "the model that the name leads to");
+        let told = json(&ask(program.addr, "GET", "/v1/models/routed", &[], "").await.body);
+        assert_eq!(
+            (&told["status"], &told["tags"]),
+            (&serde_json::json!({"value": "failed", "exit_code": 1}), &serde_json::json!(["b"]))
+        );
+        assert!(!listed.text().contains("/srv") && !listed.text().contains("secret"), "{}", listed.text());
+        let odd = json(&ask(program.addr, "GET", "/v1/models/odd", &[], "").await.body);
+        assert!(odd.get("root").is_some_and(Value::is_null) && odd["status"] == "loaded", "{odd}");
         let bare = json(&ask(program.addr, "GET", "/v1/models/bare", &[], "").await.body);
         assert_eq!(bare, serde_json::json!({"id": "bare", "object": "model", "created": 0, "owned_by": "a"}));
     });

@@ -354,7 +354,9 @@ fn a_mistake_in_the_file_keeps_nobody_from_asking_and_status_tells_of_it() {
             "{err}"
         );
         let (code, _, err) = said(beside(&program, &["record", "--for", "1ms", "memory.trace"], &[])).await;
-        assert!(code == Some(0) && err.contains("recording the one that runs"), "{err}");
+        // Tests watch no memory.
+        assert!(code == Some(1) && err.contains("recording the one that runs"), "{err}");
+        assert!(err.contains("0 samples in memory.trace") && err.contains("memory.enabled"), "{err}");
         let (code, _, err) = said(beside(&program, &["boards"], &[])).await;
         assert!(code == Some(0) && err.contains("in spite of the file"), "{err}");
         let (code, text, err) = said(beside(&program, &["support", "--output=-"], &[])).await;

@@ -104,6 +104,10 @@ fn what_it_sees_is_recorded_of_the_running_one() {
                 path = "/edgeward/trace";
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             }
+            let another = ask(program.addr, "POST", "/edgeward/trace?begin", &[], "{}").await;
+            assert_eq!(another.status, 409);
+            assert!(another.text().contains("another `edgeward record` is running"), "{}", another.text());
+            assert_eq!(ask(program.addr, "POST", "/edgeward/trace?end", &[], "{}").await.status, 200);
             assert!(trace.starts_with("edgeward-trace 1 ") && trace.contains("\nk "), "{trace}");
         }
         let other = [("origin", "http://elsewhere.example")];
