@@ -105,15 +105,13 @@ const WALL: &[(&str, &str)] = &[
 /// How the wall clock is read, or what its time is.
 const WALL_WORDS: &[&str] = &["SystemTime", "wall()", "UNIX_EPOCH", "CLOCK_REALTIME", "ClockId::Realtime"];
 
-/// A file longer than this is two.
-const LINES_MAX: usize = 450;
+/// A file longer than this is looked at: it may hold two things. One thing is not cut for its length, as 450 lines once had
+/// some cut.
+const LINES_MAX: usize = 650;
 
 /// Longer files, and why.
-const LONGER: &[(&str, &str)] = &[
-    ("config/mod.rs", "one type a key of the configuration, and nothing else"),
-    ("dialect/classify.rs", "one table: the words of each server's errors, with their sources"),
-    ("proxy/exchange.rs", "one machine: its states, its events and what they do"),
-];
+const LONGER: &[(&str, &str)] =
+    &[("proxy/exchange.rs", "one machine: its states, its events and what they do")];
 
 /// A source file, as these rules read it.
 struct Source {
@@ -326,7 +324,10 @@ fn faults(source: &Source) -> Vec<String> {
     }
     let code = source.code.iter().rposition(|line| !line.trim().is_empty()).map_or(0, |at| at + 1);
     if code > LINES_MAX && !LONGER.iter().any(|(longer, _)| longer == path) {
-        say(code, format!("is line {code} without its tests: a file over {LINES_MAX} lines is two."));
+        say(
+            code,
+            format!("is line {code} without its tests: a file over {LINES_MAX} lines may hold two things."),
+        );
     }
     faults
 }
@@ -397,7 +398,7 @@ fn a_breach_is_told_with_its_line() {
         ("cli/x.rs", "//! x\nfn f() { g().unwrap() }\n", "src/cli/x.rs:2 says `.unwrap()`"),
         ("cli/x.rs", "fn f() {}\n", "src/cli/x.rs:1 does not open"),
         ("attic/x.rs", "//! x\n", "`attic`, a room"),
-        ("cli/x.rs", &format!("//! x\n{}", "fn f() {}\n".repeat(LINES_MAX)), "src/cli/x.rs:451 is line 451"),
+        ("cli/x.rs", &format!("//! x\n{}", "fn f() {}\n".repeat(LINES_MAX)), "src/cli/x.rs:651 is line 651"),
         ("cli/tests.rs", concat!("//! x\n#[", "ignore]\n"), "src/cli/tests.rs:2 says"),
     ] {
         assert!(told(path, text).contains(want), "{want}: {}", told(path, text));
