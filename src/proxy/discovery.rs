@@ -298,7 +298,8 @@ fn tell(gateway: &Gateway, index: usize, port: u16, sight: Option<Sight>, at: In
         // Told once all have been looked at.
         Some(Sight::Server(known)) if target.name != local_name(known, port) => {}
         Some(Sight::Server(known)) => {
-            if gateway.store.borrow_mut().set_absent(index, false) {
+            let back = gateway.store.borrow_mut().set_absent(index, false);
+            if back {
                 events::target_found(&target.name, known.in_words(), &target.url.to_string());
                 deaths::look_now(&gateway.process);
             }
