@@ -169,8 +169,12 @@ pub const UPSTREAM_HEAD_BYTES: usize = 64 * KIB;
 
 /// Between two looks for local servers that were not found on their usual ports.
 pub const DISCOVERY_INTERVAL: Duration = Duration::from_secs(5);
+/// A server that was found on its usual port and is gone is looked for after this, for [`STRANGER_YOUNG`].
+pub const GONE_INTERVAL: Duration = Duration::from_secs(1);
 /// A usual port on which something else answers is looked at again after this.
 pub const STRANGER_INTERVAL: Duration = Duration::from_secs(60);
+/// It is looked at after [`DISCOVERY_INTERVAL`] for this long: it may be a server that has just started.
+pub const STRANGER_YOUNG: Duration = Duration::from_secs(120);
 /// Between two looks at idle connections.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two tries to have a spare connection to one target.

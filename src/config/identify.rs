@@ -76,16 +76,19 @@ pub enum Sight {
     Locked,
     /// Something else: a web app, another edgeward, no HTTP.
     Stranger,
+    /// Something that accepts connections and does not answer in time.
+    Silent,
 }
 
 impl Sight {
-    /// In words, of what is no target; completes "… answers there".
+    /// In words, of what is no target; completes "There is …".
     #[must_use]
     pub const fn in_words(self) -> &'static str {
         match self {
             Sight::Server(known) => known.in_words(),
             Sight::Locked => "something that wants a key",
             Sight::Stranger => "something that is no model server known here",
+            Sight::Silent => "something that accepts connections and says nothing",
         }
     }
 }

@@ -105,7 +105,7 @@ impl Why {
         let seconds = |left: Duration| left.as_secs().max(1);
         let times = |tenths: u32| format!("{}.{}", tenths / 10, tenths % 10);
         match self {
-            Why::Absent => "was not found on its port yet".to_owned(),
+            Why::Absent => "was not found on its port".to_owned(),
             Why::CoolingDown(left) => format!("is rate limited for another {} s", seconds(left)),
             Why::Open(left, cause) => {
                 format!(

@@ -27,6 +27,6 @@ pub fn stranger_found(port: u16, what: &str, locked: bool) {
         edgeward_event = "stranger_found",
         edgeward_port = port,
         edgeward_detail = what,
-        "On port {port} answers {what}{next}"
+        "On port {port} there is {what}{next}"
     );
 }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::deaths::{self, Fate};
+use super::discovery;
 use super::gateway::Gateway;
 use super::lately::Leaves;
 use super::open::{Open, Terms, ended_by};
@@ -203,6 +204,7 @@ impl Account {
             key.hide_in(&mut failure.detail);
         }
         let (first, at) = (!self.failures.iter().any(|(before, _)| *before == target), now());
+        discovery::failed(&self.gateway, target, failure.cause);
         let counts = deaths::goes_on(&self.gateway, target, &mut failure, first, at);
         let took = open.as_ref().map_or(Duration::ZERO, |open| now() - open.began());
         let news = open.map(|open| open.end(ended_by(counts, wait))).unwrap_or_default();
@@ -376,6 +378,7 @@ impl Account {
         }
         self.settle();
         if let Some((target, failure)) = &mut broke {
+            discovery::failed(&self.gateway, *target, failure.cause);
             deaths::explain(&self.gateway, *target, failure, now());
         }
         let ended = match &broke {

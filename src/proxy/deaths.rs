@@ -24,6 +24,7 @@ use gpu::{Gpu, act};
 use late::{Told, tell_late};
 
 use super::current::Current;
+use super::discovery;
 use super::facts;
 use super::gateway::{Gateway, Process};
 use super::lately;
@@ -324,6 +325,7 @@ fn ended(current: &Rc<Current>, server: &Rc<Server>, pid: u32) {
                 rest = gateway.store.borrow_mut().died(target, cause, is_probed(&gateway, target), at);
                 gateway.metrics.turned(target, Turned::Died);
                 facts::died(&gateway, target, cause.is_oom(), at);
+                discovery::ended(&gateway, target);
             }
         }
         let failed_over = server.tell(cause, None) + server.take_early(at);

@@ -6,10 +6,11 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, header};
 
 use super::gateway::Gateway;
+use super::standing;
 use crate::cause::{Cause, Failure};
 use crate::dialect::reply::Problem;
 use crate::dialect::request::Call;
-use crate::health::Standing;
+use crate::health::{Standing, Why};
 use crate::limits;
 use crate::observe::Outcome;
 use crate::route::budget::Exhausted;
@@ -67,10 +68,21 @@ pub fn all_failed(gateway: &Gateway, plan: &Plan, failures: &[(usize, Failure)],
     }
     for (target, why) in &plan.passed {
         if why.is_told() {
-            let _infallible = write!(message, "; {} {}", gateway.name(*target), why.in_words());
+            let _infallible =
+                write!(message, "; {} {}", gateway.name(*target), passed(gateway, *target, *why));
         }
     }
     Problem::new(status, code, message)
+}
+
+/// Why `target` was passed over; completes its name.
+fn passed(gateway: &Gateway, target: usize, why: Passed) -> String {
+    match why {
+        Passed::Health(Why::Absent) => {
+            format!("was not found on its port: {}", standing::absent(gateway, target))
+        }
+        why => why.in_words(),
+    }
 }
 
 /// Nobody was there to try.
@@ -94,7 +106,8 @@ pub fn no_candidate(gateway: &Gateway, plan: &Plan, call: &Call) -> Problem {
     }
     for (at, (target, why)) in plan.passed.iter().enumerate() {
         let separator = if at == 0 { "" } else { ";" };
-        let _infallible = write!(message, "{separator} {} {}", gateway.name(*target), why.in_words());
+        let _infallible =
+            write!(message, "{separator} {} {}", gateway.name(*target), passed(gateway, *target, *why));
     }
     Problem::new(status, code, message)
 }

@@ -196,17 +196,23 @@ pub(super) fn local_only(config: &Config) -> Vec<String> {
     keys.collect()
 }
 
+/// What is known of the port of a discovered target that is not there.
+pub(super) fn absent(gateway: &Gateway, target: usize) -> String {
+    let port = gateway.config.targets.get(target).and_then(discovery::port);
+    match port.and_then(|port| gateway.process.sights.on(port)) {
+        Some(sight @ (Sight::Locked | Sight::Stranger)) => format!("{} answers there", sight.in_words()),
+        Some(Sight::Silent) => "something accepts connections there and says nothing".to_owned(),
+        Some(Sight::Server(_)) => "nothing answers there any more".to_owned(),
+        None => "nothing answers there yet".to_owned(),
+    }
+}
+
 fn judged(gateway: &Gateway, target: usize, views: &[View], at: Instant) -> (bool, String) {
     let store = gateway.store.borrow();
     let health = store.target(target);
     let seen = last_seen(health.last_commit, health.last_failure, at);
     if health.absent {
-        let port = gateway.config.targets.get(target).and_then(discovery::port);
-        let what = match port.and_then(|port| gateway.process.sights.on(port)) {
-            Some(sight @ (Sight::Locked | Sight::Stranger)) => sight.in_words(),
-            Some(Sight::Server(_)) | None => return (false, "nothing answers there yet".to_owned()),
-        };
-        return (false, format!("{what} answers there"));
+        return (false, absent(gateway, target));
     }
     if let Some(until) = health.cooldown_until.filter(|until| *until > at) {
         return (false, format!("rate limited for another {} s", (until - at).as_secs().max(1)));
