@@ -313,3 +313,33 @@ fn a_load_that_its_request_leaves_is_given_up_and_that_is_said() {
         no_failure(&program).await;
     });
 }
+
+#[test]
+fn where_no_other_target_answers_the_box_is_waited_for_longer_than_the_queues_time() {
+    run(LIMIT, async {
+        let broken = parse("REPLY 500 application/json|{}").unwrap();
+        let (box_, sky) = (one_slot().await, SimServer::start(broken).await.unwrap());
+        let queue = "[queue]\ntime = \"50ms\"\n";
+        let config = |elsewhere: &str| {
+            let targets = target("box", "llamacpp", &box_, "max_concurrent = 1") + &cloud("openai", &sky);
+            targets + queue + &after(elsewhere)
+        };
+        // The cloud fails, and time is left.
+        let program = Program::start(&config("\"100ms\"")).await;
+        let mut first = held(&program).await;
+        let answer = asks(&program, &[], &chat(true)).await;
+        assert_eq!(answer.header("x-edgeward-target"), Some("box"), "{}", program.log());
+        let attempts = answer.header("x-edgeward-attempts").unwrap();
+        assert!(attempts.starts_with("box:busy,cloud:http_5xx") && attempts.ends_with("box:committed"));
+        assert!(first.answer().await.clean);
+        // It must not leave the box.
+        let near = [("x-edgeward-local-only", "true")];
+        for elsewhere in ["\"10s\"", "\"never\""] {
+            let program = Program::start(&config(elsewhere)).await;
+            let mut first = held(&program).await;
+            let answer = asks(&program, &near, &chat(true)).await;
+            assert_eq!(answer.header("x-edgeward-attempts"), Some("box:committed"), "{}", program.log());
+            assert!(first.answer().await.clean);
+        }
+    });
+}

@@ -3,11 +3,11 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Driver;
 use crate::cause::{Cause, Failure};
-use crate::config::After;
+use crate::config::{After, Queue};
 use crate::limits::{self, CANDIDATES_MAX};
 use crate::memory::admit::Admission;
 use crate::observe::{Limit, Outcome, Shed, memory_events};
@@ -52,8 +52,12 @@ impl Driver {
         let Some(first) = self.plan.waits_for().cloned() else { return true };
         let gateway = Rc::clone(&self.job.gateway);
         let Some(lane) = gateway.lanes.get(first.target).copied() else { return true };
-        let (client, priority, queue) = (self.client(), self.job.priority, &gateway.config.queue);
-        let place = gateway.process.places.wait(lane, client, priority, queue, now());
+        let (client, priority, at) = (self.client(), self.job.priority, now());
+        // Who rests is no other target to speak of.
+        let alone = self.plan.candidates.first().is_none_or(|other| other.last_resort);
+        let time = if alone { self.time_alone(at) } else { gateway.config.queue.time };
+        let queue = Queue { time, ..gateway.config.queue };
+        let place = gateway.process.places.wait(lane, client, priority, &queue, at);
         match self.pace.run(place).await {
             Ok(Some(place)) => {
                 self.account.has_place(place);
@@ -70,7 +74,7 @@ impl Driver {
                 }
                 self.account.status(503);
                 self.account.end(Outcome::Unavailable, None);
-                self.own_problem(&refusal::no_place(&gateway, first.target));
+                self.own_problem(&refusal::no_place(&gateway, first.target, time));
                 false
             }
             Err(Action::Refuse(cause)) => {
@@ -80,6 +84,17 @@ impl Driver {
             // Nobody is left to answer to.
             Err(_) => false,
         }
+    }
+
+    /// How long a place is waited for where no other target may answer: no shorter than by who may leave.
+    fn time_alone(&self, at: Instant) -> Duration {
+        let (config, total) = (&self.job.gateway.config, self.pace.exchange.total());
+        let until = match config.elsewhere.cloud {
+            _ if config.queue.time.is_zero() => at,
+            After::Time(time) => (at + config.queue.time).max(self.job.began + time).min(total),
+            After::Never => total,
+        };
+        until.saturating_duration_since(at)
     }
 
     /// Others have failed, `target` has no room, and nobody is left but it: a place there is waited for, as it would have
@@ -95,9 +110,14 @@ impl Driver {
         {
             return None;
         }
-        let (client, priority, queue) = (self.client(), self.job.priority, &gateway.config.queue);
-        self.pace.exchange.on(Event::Waits(queue.time), now());
-        let place = gateway.process.places.wait(lane, client, priority, queue, now());
+        let (client, priority, at) = (self.client(), self.job.priority, now());
+        // One that was waited for already, and left for others that are no better, is all that is left.
+        let again = self.plan.candidates.get(self.attempt.candidate).is_some_and(|it| it.again);
+        let most = self.pace.exchange.total().saturating_duration_since(at);
+        let time = if again && !gateway.config.queue.time.is_zero() { most } else { self.time_alone(at) };
+        self.pace.exchange.on(Event::Waits(time), at);
+        let queue = Queue { time, ..gateway.config.queue };
+        let place = gateway.process.places.wait(lane, client, priority, &queue, at);
         match self.pace.run(place).await {
             Ok(Some(place)) => self.account.has_place(place),
             Ok(None) => self.limit_hit(Limit::Queue),
