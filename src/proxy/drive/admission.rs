@@ -14,6 +14,7 @@ use crate::observe::{Limit, Outcome, Shed, memory_events};
 use crate::proxy::exchange::{Action, Event};
 use crate::proxy::facts::home::{BY_ITSELF, Home, Ready};
 use crate::proxy::facts::room;
+use crate::proxy::gateway::Gateway;
 use crate::proxy::{refusal, spending};
 use crate::route::budget::Exhausted;
 use crate::route::{self, Before, Passed};
@@ -117,10 +118,20 @@ impl Driver {
         let time = if again && !gateway.config.queue.time.is_zero() { most } else { self.time_alone(at) };
         self.pace.exchange.on(Event::Waits(time), at);
         let queue = Queue { time, ..gateway.config.queue };
-        let place = gateway.process.places.wait(lane, client, priority, &queue, at);
+        let home = self.home(&gateway, target, at + time)?;
+        let place = async {
+            let place = gateway.process.places.wait(lane, client, priority, &queue, at);
+            tokio::select! {
+                biased;
+                // The attempt says why.
+                _ = home.unwell(), if again => Err(()),
+                place = place => Ok(place),
+            }
+        };
         match self.pace.run(place).await {
-            Ok(Some(place)) => self.account.has_place(place),
-            Ok(None) => self.limit_hit(Limit::Queue),
+            Ok(Ok(Some(place))) => self.account.has_place(place),
+            Ok(Ok(None)) => self.limit_hit(Limit::Queue),
+            Ok(Err(())) => {}
             Err(action) => return Some(action),
         }
         None
@@ -129,25 +140,14 @@ impl Driver {
     /// The target is busy, or has to load the model, and somebody else may answer: it is waited for, so long as
     /// `[elsewhere] after` says. `Some`: what to do instead of asking it.
     pub(super) async fn home_ready(&mut self, target: usize) -> Option<Action> {
-        let candidate = self.plan.candidates.get(self.attempt.candidate)?;
-        let (after, load) = (candidate.patience?, candidate.deadlines.load);
+        let after = self.patience()?;
         let gateway = Rc::clone(&self.job.gateway);
         let (at, total) = (now(), self.pace.exchange.total());
         let until = match after {
             After::Time(time) => total.min(self.job.began + time),
             After::Never => total,
         };
-        let home = Home {
-            gateway: &gateway,
-            wants: self.account.terms().wants.clone(),
-            target,
-            lane: *gateway.lanes.get(target)?,
-            dialect: self.job.call.dialect,
-            client: self.client(),
-            priority: self.job.priority,
-            load,
-            until,
-        };
+        let home = self.home(&gateway, target, until)?;
         self.pace.exchange.on(Event::Waits(until.saturating_duration_since(at)), at);
         let (place, itself) = match self.pace.run(home.ready(at)).await {
             Ok(Ready::Now(place)) => (place, false),
@@ -168,6 +168,20 @@ impl Driver {
             self.pace.exchange.on(Event::Leaves(leaves, Cause::NotLoaded), at);
         }
         None
+    }
+
+    fn home<'a>(&self, gateway: &'a Rc<Gateway>, target: usize, until: Instant) -> Option<Home<'a>> {
+        Some(Home {
+            gateway,
+            wants: self.account.terms().wants.clone(),
+            target,
+            lane: *gateway.lanes.get(target)?,
+            dialect: self.job.call.dialect,
+            client: self.client(),
+            priority: self.job.priority,
+            load: self.plan.candidates.get(self.attempt.candidate)?.deadlines.load,
+            until,
+        })
     }
 
     /// The attempt that has begun waits at its server for a slot: others found more than are known there. It shows soon, or

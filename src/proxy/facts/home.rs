@@ -94,7 +94,7 @@ impl Home<'_> {
     }
 
     /// Until it fails others, or memory gets short there: nobody waits for a place at such a box.
-    async fn unwell(&self) -> Ready {
+    pub async fn unwell(&self) -> Ready {
         loop {
             let changed = self.gateway.process.locals.changed.notified();
             if let Some(left) = self.ill() {
