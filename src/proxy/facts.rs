@@ -340,8 +340,10 @@ impl Said {
 /// The process of `target` is another one, or none, from here on: nothing is loaded there. `out_of_memory`: for want of
 /// memory.
 pub fn died(gateway: &Gateway, target: usize, out_of_memory: bool, at: Instant) {
-    let Some(local) = gateway.locals.get(target).and_then(Option::as_ref) else { return };
     let process = &gateway.process;
+    // Those who wait for a place there do so where nobody looks at memory, too.
+    process.locals.changed();
+    let Some(local) = gateway.locals.get(target).and_then(Option::as_ref) else { return };
     local.load_over(process, None, &Err((out_of_memory, "its process ended".to_owned())), at);
     local.server.borrow_mut().restarted(at);
     let mut said = local.said.borrow_mut();
@@ -350,7 +352,6 @@ pub fn died(gateway: &Gateway, target: usize, out_of_memory: bool, at: Instant) 
     note(process, Event::Unloaded);
     local.due.set(local.due.get().min(at + limits::LOCAL_EVERY_OLLAMA));
     process.locals.wake.notify_one();
-    process.locals.changed();
 }
 
 /// `target` may have loaded something less than it had.

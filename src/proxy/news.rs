@@ -6,8 +6,11 @@ use crate::health::{Change, News, Restricted};
 use crate::limits;
 use crate::observe::{Turned, death_events, events, health_events};
 
-/// Tells each once.
+/// Tells each once, and those who wait for a target.
 pub fn say(gateway: &Gateway, news: &[News]) {
+    if !news.is_empty() {
+        gateway.process.locals.changed();
+    }
     for News { target, model, what } in news {
         gateway.metrics.turned(*target, turned(*what));
         let (name, model) = (gateway.name(*target), model.as_deref());

@@ -191,6 +191,10 @@ impl Open {
         if self.sent {
             self.gateway.sent_to(ticket.target, self.estimate.input);
         }
+        if matches!(ended, Ended::Failed(..)) {
+            // It may pause now, which is no news.
+            self.gateway.process.locals.changed();
+        }
         let mut store = self.gateway.store.borrow_mut();
         if let Some(gaps) = self.gaps.seen() {
             store.gaps(&ticket, gaps, at);

@@ -146,9 +146,9 @@ pub fn over_budget(client: Option<&str>, exhausted: &Exhausted) -> Problem {
     Problem::new(429, "budget_exhausted", message)
 }
 
-/// Nobody else can serve it, and it got no place there in time.
+/// Nobody else can serve it, and it got no place there in `time`.
 #[must_use]
-pub fn no_place(gateway: &Gateway, target: usize) -> Problem {
+pub fn no_place(gateway: &Gateway, target: usize, time: Duration) -> Problem {
     let (name, queue) = (gateway.name(target), &gateway.config.queue);
     Problem::new(
         503,
@@ -157,7 +157,7 @@ pub fn no_place(gateway: &Gateway, target: usize) -> Problem {
             "{name} {}, and no place was free within {} s for one of {} that may wait; try again shortly, or raise \
              max_concurrent or [queue]",
             Passed::Full.in_words(),
-            queue.time.as_secs_f32(),
+            (time.as_secs_f32() * 10.0).round() / 10.0,
             queue.length
         ),
     )

@@ -114,6 +114,8 @@ struct Seat {
     /// Its group in the request's order, whether it is in another region, its position in the configuration.
     place: (usize, bool, usize),
     rank: Rank,
+    /// By its health alone: what its memory says makes nobody well.
+    standing: Rank,
     /// Configured.
     weight: u32,
     /// Of it, in thousandths.
@@ -228,6 +230,7 @@ impl Judge<'_> {
         Ok(Seat {
             place,
             rank: rank.max(at_best),
+            standing: rank,
             memory,
             weight: target.weight,
             share: summary.share,

@@ -313,3 +313,66 @@ fn a_load_that_its_request_leaves_is_given_up_and_that_is_said() {
         no_failure(&program).await;
     });
 }
+
+#[test]
+fn where_no_other_target_answers_the_box_is_waited_for_longer_than_the_queues_time() {
+    run(LIMIT, async {
+        let broken = parse("REPLY 500 application/json|{}").unwrap();
+        let (box_, sky) = (one_slot().await, SimServer::start(broken).await.unwrap());
+        let queue = "[queue]\ntime = \"50ms\"\n";
+        let config = |elsewhere: &str| {
+            let targets = target("box", "llamacpp", &box_, "max_concurrent = 1") + &cloud("openai", &sky);
+            targets + queue + &after(elsewhere)
+        };
+        // The cloud fails, and time is left.
+        let program = Program::start(&config("\"100ms\"")).await;
+        let mut first = held(&program).await;
+        let answer = asks(&program, &[], &chat(true)).await;
+        assert_eq!(answer.header("x-edgeward-target"), Some("box"), "{}", program.log());
+        let attempts = answer.header("x-edgeward-attempts").unwrap();
+        assert!(attempts.starts_with("box:busy,cloud:http_5xx") && attempts.ends_with("box:committed"));
+        assert!(first.answer().await.clean);
+        // It must not leave the box.
+        let near = [("x-edgeward-local-only", "true")];
+        for elsewhere in ["\"10s\"", "\"never\""] {
+            let program = Program::start(&config(elsewhere)).await;
+            let mut first = held(&program).await;
+            let answer = asks(&program, &near, &chat(true)).await;
+            assert_eq!(answer.header("x-edgeward-attempts"), Some("box:committed"), "{}", program.log());
+            assert!(first.answer().await.clean);
+        }
+    });
+}
+
+#[test]
+fn a_box_that_fails_its_probe_meanwhile_is_not_waited_for_though_the_cloud_is_broken() {
+    run(LIMIT, async {
+        let hold = parse(&format!("SSE\n{}HANG 60000", token("held"))).unwrap();
+        let hangs = std::rc::Rc::new(std::cell::Cell::new(false));
+        let behaviour = {
+            let (good, hangs) = (healthy("a"), std::rc::Rc::clone(&hangs));
+            Behaviour::by(move |request| match request.path.as_str() {
+                "/health" if hangs.get() => parse("HANG 60000").unwrap(),
+                _ if String::from_utf8_lossy(&request.body).contains("hold") => hold.clone(),
+                _ => good.answer(request),
+            })
+        };
+        let broken = parse("REPLY 500 application/json|{}").unwrap();
+        let (box_, sky) =
+            (SimServer::start(behaviour).await.unwrap(), SimServer::start(broken).await.unwrap());
+        let config = target("box", "llamacpp", &box_, "max_concurrent = 1")
+            + &cloud("openai", &sky)
+            + &after("\"100ms\"")
+            + "[probe]\nevery = \"1s\"\ntimeout = \"1s\"\ndown_after = 1\n";
+        let program = Program::start(&config).await;
+        let _first = held(&program).await;
+        let mut waits = Wire::connect(program.addr).await;
+        waits.write(request("POST", CHAT, &[], &chat(true))).await;
+        // The cloud has failed, and the box's place is waited for.
+        program.until_metric("edgeward_attempts_total{target=\"cloud\",result=\"http_5xx\"}", 1.0).await;
+        hangs.set(true);
+        let answer = waits.answer().await;
+        assert_eq!(answer.status, 502, "{}", answer.text());
+        program.logged(&["probe_down", "target=box"]).await;
+    });
+}

@@ -135,10 +135,15 @@ fn who_fails_over_to_a_busy_target_waits_there_too() {
 #[test]
 fn who_gets_no_place_in_time_is_told_when_to_come_again() {
     run(LIMIT, async {
-        for (queue, waits) in [("length = 0", false), ("time = \"100ms\"", true)] {
+        for (queue, waits) in [
+            ("[queue]\nlength = 0\n", false),
+            ("[queue]\ntime = \"0s\"\n", false),
+            ("[queue]\ntime = \"100ms\"\n[elsewhere]\nafter = \"0s\"\n", true),
+            // No shorter than one that may leave.
+            ("[queue]\ntime = \"1ms\"\n[elsewhere]\nafter = \"100ms\"\n", true),
+        ] {
             let server = SimServer::start(holds()).await.unwrap();
-            let config =
-                format!("[queue]\n{queue}\n{}", target("a", "openai", &server, "max_concurrent = 1"));
+            let config = queue.to_owned() + &target("a", "openai", &server, "max_concurrent = 1");
             let program = Program::start(&config).await;
             let _wire = held(&program).await;
             let before = edgeward::time::now();

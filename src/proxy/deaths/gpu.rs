@@ -66,5 +66,6 @@ pub(super) fn act(current: &Current, gateway: &Gateway) {
                 death_events::unlatched(&config.name);
             }
         }
+        gateway.process.locals.changed();
     }
 }

@@ -3,17 +3,18 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Driver;
 use crate::cause::{Cause, Failure};
-use crate::config::After;
+use crate::config::{After, Queue};
 use crate::limits::{self, CANDIDATES_MAX};
 use crate::memory::admit::Admission;
 use crate::observe::{Limit, Outcome, Shed, memory_events};
 use crate::proxy::exchange::{Action, Event};
 use crate::proxy::facts::home::{BY_ITSELF, Home, Ready};
 use crate::proxy::facts::room;
+use crate::proxy::gateway::Gateway;
 use crate::proxy::{refusal, spending};
 use crate::route::budget::Exhausted;
 use crate::route::{self, Before, Passed};
@@ -52,8 +53,12 @@ impl Driver {
         let Some(first) = self.plan.waits_for().cloned() else { return true };
         let gateway = Rc::clone(&self.job.gateway);
         let Some(lane) = gateway.lanes.get(first.target).copied() else { return true };
-        let (client, priority, queue) = (self.client(), self.job.priority, &gateway.config.queue);
-        let place = gateway.process.places.wait(lane, client, priority, queue, now());
+        let (client, priority, at) = (self.client(), self.job.priority, now());
+        // Who rests is no other target to speak of.
+        let alone = self.plan.candidates.first().is_none_or(|other| other.last_resort);
+        let time = if alone { self.time_alone(at) } else { gateway.config.queue.time };
+        let queue = Queue { time, ..gateway.config.queue };
+        let place = gateway.process.places.wait(lane, client, priority, &queue, at);
         match self.pace.run(place).await {
             Ok(Some(place)) => {
                 self.account.has_place(place);
@@ -70,7 +75,7 @@ impl Driver {
                 }
                 self.account.status(503);
                 self.account.end(Outcome::Unavailable, None);
-                self.own_problem(&refusal::no_place(&gateway, first.target));
+                self.own_problem(&refusal::no_place(&gateway, first.target, time));
                 false
             }
             Err(Action::Refuse(cause)) => {
@@ -80,6 +85,17 @@ impl Driver {
             // Nobody is left to answer to.
             Err(_) => false,
         }
+    }
+
+    /// How long a place is waited for where no other target may answer: no shorter than by who may leave.
+    fn time_alone(&self, at: Instant) -> Duration {
+        let (config, total) = (&self.job.gateway.config, self.pace.exchange.total());
+        let until = match config.elsewhere.cloud {
+            _ if config.queue.time.is_zero() => at,
+            After::Time(time) => (at + config.queue.time).max(self.job.began + time).min(total),
+            After::Never => total,
+        };
+        until.saturating_duration_since(at)
     }
 
     /// Others have failed, `target` has no room, and nobody is left but it: a place there is waited for, as it would have
@@ -95,12 +111,27 @@ impl Driver {
         {
             return None;
         }
-        let (client, priority, queue) = (self.client(), self.job.priority, &gateway.config.queue);
-        self.pace.exchange.on(Event::Waits(queue.time), now());
-        let place = gateway.process.places.wait(lane, client, priority, queue, now());
+        let (client, priority, at) = (self.client(), self.job.priority, now());
+        // One that was waited for already, and left for others that are no better, is all that is left.
+        let again = self.plan.candidates.get(self.attempt.candidate).is_some_and(|it| it.again);
+        let most = self.pace.exchange.total().saturating_duration_since(at);
+        let time = if again && !gateway.config.queue.time.is_zero() { most } else { self.time_alone(at) };
+        self.pace.exchange.on(Event::Waits(time), at);
+        let queue = Queue { time, ..gateway.config.queue };
+        let home = self.home(&gateway, target, at + time)?;
+        let place = async {
+            let place = gateway.process.places.wait(lane, client, priority, &queue, at);
+            tokio::select! {
+                biased;
+                // The attempt says why.
+                _ = home.unwell(), if again => Err(()),
+                place = place => Ok(place),
+            }
+        };
         match self.pace.run(place).await {
-            Ok(Some(place)) => self.account.has_place(place),
-            Ok(None) => self.limit_hit(Limit::Queue),
+            Ok(Ok(Some(place))) => self.account.has_place(place),
+            Ok(Ok(None)) => self.limit_hit(Limit::Queue),
+            Ok(Err(())) => {}
             Err(action) => return Some(action),
         }
         None
@@ -109,25 +140,14 @@ impl Driver {
     /// The target is busy, or has to load the model, and somebody else may answer: it is waited for, so long as
     /// `[elsewhere] after` says. `Some`: what to do instead of asking it.
     pub(super) async fn home_ready(&mut self, target: usize) -> Option<Action> {
-        let candidate = self.plan.candidates.get(self.attempt.candidate)?;
-        let (after, load) = (candidate.patience?, candidate.deadlines.load);
+        let after = self.patience()?;
         let gateway = Rc::clone(&self.job.gateway);
         let (at, total) = (now(), self.pace.exchange.total());
         let until = match after {
             After::Time(time) => total.min(self.job.began + time),
             After::Never => total,
         };
-        let home = Home {
-            gateway: &gateway,
-            wants: self.account.terms().wants.clone(),
-            target,
-            lane: *gateway.lanes.get(target)?,
-            dialect: self.job.call.dialect,
-            client: self.client(),
-            priority: self.job.priority,
-            load,
-            until,
-        };
+        let home = self.home(&gateway, target, until)?;
         self.pace.exchange.on(Event::Waits(until.saturating_duration_since(at)), at);
         let (place, itself) = match self.pace.run(home.ready(at)).await {
             Ok(Ready::Now(place)) => (place, false),
@@ -148,6 +168,20 @@ impl Driver {
             self.pace.exchange.on(Event::Leaves(leaves, Cause::NotLoaded), at);
         }
         None
+    }
+
+    fn home<'a>(&self, gateway: &'a Rc<Gateway>, target: usize, until: Instant) -> Option<Home<'a>> {
+        Some(Home {
+            gateway,
+            wants: self.account.terms().wants.clone(),
+            target,
+            lane: *gateway.lanes.get(target)?,
+            dialect: self.job.call.dialect,
+            client: self.client(),
+            priority: self.job.priority,
+            load: self.plan.candidates.get(self.attempt.candidate)?.deadlines.load,
+            until,
+        })
     }
 
     /// The attempt that has begun waits at its server for a slot: others found more than are known there. It shows soon, or

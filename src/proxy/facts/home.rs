@@ -84,8 +84,28 @@ impl Home<'_> {
         let length = self.gateway.config.queue.length;
         let queue = Queue { length, time: self.until - at };
         let place = places.wait(self.lane, self.client, self.priority, &queue, at);
-        let Some(place) = place.await else { return self.left(Admission::Goes) };
+        let place = tokio::select! {
+            biased;
+            left = self.unwell() => return left,
+            place = place => place,
+        };
+        let Some(place) = place else { return self.left(Admission::Goes) };
         self.room(place).await
+    }
+
+    /// Until it fails others, or memory gets short there: nobody waits for a place at such a box.
+    pub async fn unwell(&self) -> Ready {
+        loop {
+            let changed = self.gateway.process.locals.changed.notified();
+            if let Some(left) = self.ill() {
+                return Ready::Left(left);
+            }
+            let admission = self.admission(now());
+            if is_short(admission) {
+                return self.left(admission);
+            }
+            changed.await;
+        }
     }
 
     /// Waits for a slot and for the model, with its place.
@@ -135,16 +155,17 @@ impl Home<'_> {
         warm::start(self.gateway, &self.wants, self.dialect, self.target, (need, self.load))
     }
 
-    /// It has failed others meanwhile, or has died.
+    /// It has failed others or its probe meanwhile, or has died. One that is slow answers.
     fn ill(&self) -> Option<Left> {
         let store = self.gateway.store.borrow();
         match store.summary(self.target, &self.wants.model, 0, now()).standing {
             // What memory is short for is told as such.
-            Standing::Out(why) if !why.yields() && why != Why::PressureRed => {
+            Standing::Out(Why::SlowFirstToken(_) | Why::SlowTokens(_) | Why::PressureRed) => None,
+            Standing::Out(why) => {
                 let failure = Failure::with(Cause::Suspended, &why.in_words());
                 Some(Left { failure, told: None })
             }
-            Standing::Fit | Standing::Trial(_) | Standing::Last(_) | Standing::Out(_) => None,
+            Standing::Fit | Standing::Trial(_) | Standing::Last(_) => None,
         }
     }
 

@@ -273,7 +273,8 @@ async fn waits(gateway: &Rc<Gateway>, meanwhile: impl Future<Output = ()>) -> (O
         (ready, begun.elapsed().as_secs())
     };
     let ((ready, took), ()) = tokio::join!(waits, meanwhile);
-    assert_eq!(local(gateway).waiting.get(), 0);
+    assert!(gateway.locals[0].as_ref().is_none_or(|local| local.waiting.get() == 0));
+    assert_eq!(gateway.process.places.waiting(gateway.lanes[0]), 0);
     match ready {
         Ready::Now(_) => (None, took),
         Ready::ToLoad(_) => panic!("it is loaded"),
@@ -323,4 +324,44 @@ async fn a_busy_box_is_waited_for_until_it_is_free_fails_or_takes_too_long() {
     local(&gateway).heard(&gateway.process, Some(Facts { slots: Some(1), ..Facts::default() }), now());
     let _held = room::begin(&gateway, &wants("m"), 0, now()).unwrap();
     assert_eq!(waits(&gateway, later()).await, (Some(Cause::Busy), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_place_at_a_box_that_fails_or_is_short_meanwhile() {
+    let later = || tokio::time::sleep(Duration::from_secs(5));
+    let text = format!("{BOX}max_concurrent = 1\n[memory]\nenabled = ");
+    // Also where memory is not looked at.
+    for watched in ["true", "false"] {
+        let full = || {
+            let gateway = gateway(&format!("{text}{watched}\n"), Pressure::Green);
+            let place = gateway.process.places.take(gateway.lanes[0], now()).expect("it is free");
+            (gateway, place)
+        };
+        let (gateway, _place) = full();
+        assert_eq!(waits(&gateway, later()).await, (Some(Cause::Busy), 10), "as long as it may");
+
+        let (gateway, _place) = full();
+        let hangs = async {
+            later().await;
+            let probed = |_| gateway.store.borrow_mut().probed(0, Err(Cause::TimeoutConnect), now());
+            (0..3).map(probed).for_each(|told| crate::proxy::news::say(&gateway, &told));
+        };
+        assert_eq!(waits(&gateway, hangs).await, (Some(Cause::Suspended), 5), "its probe");
+
+        let (gateway, _place) = full();
+        let dies = async {
+            later().await;
+            gateway.store.borrow_mut().died(0, Cause::Crashed, false, now());
+            died(&gateway, 0, false, now());
+        };
+        assert_eq!(waits(&gateway, dies).await, (Some(Cause::Suspended), 5), "its process");
+
+        let (gateway, _place) = full();
+        let red = async {
+            later().await;
+            gateway.store.borrow_mut().set_pressure(0, Pressure::Red);
+            gateway.process.locals.changed();
+        };
+        assert_eq!(waits(&gateway, red).await, (Some(Cause::LowMemory), 5), "memory");
+    }
 }

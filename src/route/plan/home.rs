@@ -65,7 +65,10 @@ pub(super) fn awaited(
             _ => None,
         }
     };
-    let cold = |seat: &&Seat| matches!(seat.rank, Rank::Cold | Rank::Short) && seat.memory != Admission::Goes;
+    // Who fails its probe is not well only because it is busy, too.
+    let well = |seat: &Seat| matches!(seat.standing, Rank::Fit | Rank::Short);
+    let short = |seat: &Seat| matches!(seat.rank, Rank::Cold | Rank::Short);
+    let cold = |seat: &&Seat| well(seat) && short(seat) && seat.memory != Admission::Goes;
     let busy = full.iter().filter(|seat| seat.rank == Rank::Fit || cold(seat));
     let waiting = seats.iter().filter(cold).chain(busy).min_by_key(|seat| seat.place);
     let waiting = waiting.filter(|seat| seat.tier() <= first.tier() && stays != Some(first.target()));

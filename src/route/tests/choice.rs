@@ -609,6 +609,29 @@ fn who_is_nearer_and_busy_is_awaited_and_once_more_asked_behind() {
 }
 
 #[test]
+fn a_box_that_fails_its_probe_is_not_awaited_though_it_is_busy_too() {
+    let more = "models = { \"*\" = \"m\" }\ngroup = ";
+    let a = target("a", &format!("{more}\"primary\""));
+    let b = target("b", &format!("{more}\"fallback\"")).replace("place = \"local\"", "place = \"cloud\"");
+    for memory in [NoRoom::Busy(secs(1)), NoRoom::Loading] {
+        let busy = |target: usize| if target == 0 { Admission::Not(memory) } else { Admission::Goes };
+        for down in [false, true] {
+            let mut table = Table::new(&format!("{a}{b}"));
+            for _ in 0..(if down { 3 } else { 0 }) {
+                table.store.probed(0, Err(Cause::TimeoutConnect), table.now);
+            }
+            assert_eq!(table.store.probe_down(0).is_some(), down);
+            let call = chat("m");
+            let mut plan = table.plan(&Ask { memory: &busy, ..Ask::bare(&call) });
+            assert_eq!(plan.first_choice.is_none(), down, "{memory:?}");
+            plan.home_first();
+            let order = names(&table.config, &plan).concat();
+            assert_eq!(order, if down { "ba" } else { "aba" });
+        }
+    }
+}
+
+#[test]
 fn what_a_server_must_not_fetch_is_held_back_from_it_or_goes_along() {
     let targets = [
         target("box", ""),
